@@ -1,0 +1,177 @@
+"""Every way a request can fail. The exception is the wire error; nothing translates it later.
+
+    ServerError
+      InvalidRequest (400)      UnknownModel (404), ContextTooLong, PreviousNotFound, ConversationLocked (409)
+      Unauthenticated (401)     Forbidden (403)
+      NotFound (404, also for "not yours")    MethodNotAllowed (405)    TooLarge (413)    UnsupportedMedia (415)
+      QuotaExceeded (429, Retry-After)
+      UpstreamFault (502)       UpstreamRefused, UpstreamTimeout (504), UpstreamBadStream
+      ToolFault                 never fails a turn: becomes the call's output, marked failed
+      StorageFault (503)        Internal (500, id in the log, nothing leaked)
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class ErrorBody(msgspec.Struct):
+    """The inside of the error envelope; all four keys are always present (contract §1.2)."""
+
+    message: str
+    type: str
+    param: str | None = None
+    code: str | None = None
+
+
+class ErrorEnvelope(msgspec.Struct):
+    """What an HTTP error response carries."""
+
+    error: ErrorBody
+
+
+class ServerError(Exception):
+    """A failure with its wire form: HTTP status, `type`, `code`, `param` and a message safe to show."""
+
+    status = 500
+    type = "server_error"
+    code: str | None = "server_error"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+        if code is not None:
+            self.code = code
+        self.headers: dict[str, str] = headers or {}
+
+    def body(self) -> ErrorBody:
+        return ErrorBody(message=self.message, type=self.type, param=self.param, code=self.code)
+
+    def envelope(self) -> ErrorEnvelope:
+        return ErrorEnvelope(self.body())
+
+
+class InvalidRequest(ServerError):
+    """The caller sent something that cannot be accepted; `param` names the part."""
+
+    status = 400
+    type = "invalid_request_error"
+    code = "invalid_value"
+
+
+class ContextTooLong(InvalidRequest):
+    code = "context_length_exceeded"
+
+
+class PreviousNotFound(InvalidRequest):
+    """`previous_response_id` names nothing this caller can continue."""
+
+    code = "previous_response_not_found"
+
+
+class ConversationLocked(InvalidRequest):
+    """Another turn is writing to the conversation. SDKs retry a 409 on their own."""
+
+    status = 409
+    code = "conversation_locked"
+
+
+class UnknownModel(InvalidRequest):
+    status = 404
+    code = "model_not_found"
+
+
+class NotFound(InvalidRequest):
+    """Missing, deleted, or not the caller's: the three are not told apart."""
+
+    status = 404
+    code = "not_found"
+
+
+class MethodNotAllowed(InvalidRequest):
+    status = 405
+    code = "method_not_allowed"
+
+
+class TooLarge(InvalidRequest):
+    status = 413
+    code = "request_too_large"
+
+
+class UnsupportedMedia(InvalidRequest):
+    status = 415
+    code = "unsupported_media_type"
+
+
+class Unauthenticated(ServerError):
+    status = 401
+    type = "invalid_request_error"
+    code = "invalid_api_key"
+
+
+class Forbidden(ServerError):
+    status = 403
+    type = "permission_error"
+    code = "permission_denied"
+
+
+class QuotaExceeded(ServerError):
+    status = 429
+    type = "rate_limit_error"
+    code = "rate_limit_exceeded"
+
+
+class UpstreamFault(ServerError):
+    """The model server failed: unreachable, 5xx, or it broke off."""
+
+    status = 502
+    type = "server_error"
+    code = "upstream_error"
+
+
+class UpstreamRefused(UpstreamFault):
+    """The model server answered with a status of its own that the caller should see (400, 401, 403)."""
+
+    code = "upstream_refused"
+
+    def __init__(self, message: str, *, status: int, param: str | None = None, code: str | None = None) -> None:
+        super().__init__(message, param=param, code=code)
+        self.status = status
+        if 400 <= status < 500:
+            self.type = "invalid_request_error"
+
+
+class UpstreamTimeout(UpstreamFault):
+    status = 504
+    code = "upstream_timeout"
+
+
+class UpstreamBadStream(UpstreamFault):
+    """The model server's bytes are not the dialect it claims to speak, or the stream broke off."""
+
+    code = "upstream_bad_stream"
+
+
+class StorageFault(ServerError):
+    """State could not be read or written; nothing is reported as stored that is not."""
+
+    status = 503
+    code = "storage_error"
+
+
+class ToolFault(ServerError):
+    """A tool failed. Dispatch turns it into the call's output; it never ends a turn."""
+
+    code = "tool_error"
+
+
+class Internal(ServerError):
+    """A bug of ours. The message carries only an id that also stands in the log."""

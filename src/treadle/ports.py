@@ -1,0 +1,394 @@
+"""Every port in one file: what the engine and the use cases ask of the outside, and what adapters promise.
+
+No `Any` crosses a port. Unless a method says otherwise: cancelling the awaiting task cancels the work and
+releases what it held; faults are `treadle.errors.ServerError`s, never foreign exceptions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Literal, Protocol
+
+import msgspec
+
+from treadle.scope import Scope
+
+# ---------------------------------------------------------------------------------------------- models
+
+Json = msgspec.Raw
+"""A JSON value kept as bytes: a schema or a vendor field that we pass on without reading."""
+
+
+class ModelFunction(msgspec.Struct, omit_defaults=True):
+    """A function the model may call, as chat-completions servers expect it."""
+
+    name: str
+    description: str | None = None
+    parameters: Json | None = None
+    strict: bool | None = None
+
+
+class ModelCall(msgspec.Struct):
+    """A call the model made earlier, replayed to it."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+class TextPart(msgspec.Struct, tag="text"):
+    text: str
+
+
+class ImagePart(msgspec.Struct, tag="image"):
+    """`url` is a data URL or an address the model server fetches itself."""
+
+    url: str
+    detail: str | None = None
+
+
+class FilePart(msgspec.Struct, tag="file"):
+    """`data` is a data URL, or a URL for model servers that fetch by themselves."""
+
+    data: str
+    filename: str | None = None
+
+
+class AudioPart(msgspec.Struct, tag="audio"):
+    data: str
+    format: str
+
+
+ModelPart = TextPart | ImagePart | FilePart | AudioPart
+
+
+class ModelMessage(msgspec.Struct):
+    """One message of the rendered history; `content` is text or parts, in order."""
+
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: str | list[ModelPart] = ""
+    calls: list[ModelCall] = []
+    call_id: str | None = None
+    reasoning: str | None = None
+    refusal: str | None = None
+
+
+class OutputFormat(msgspec.Struct):
+    """Structured output: `json_object`, or `json_schema` with its schema."""
+
+    kind: Literal["json_object", "json_schema"]
+    name: str = ""
+    schema: Json | None = None
+    strict: bool | None = None
+    description: str | None = None
+
+
+class ModelRequest(msgspec.Struct, kw_only=True):
+    """What goes to a model. `None` means the caller did not set it, and it is then not sent (bug case 22)."""
+
+    model: str
+    messages: list[ModelMessage]
+    functions: list[ModelFunction] = []
+    tool_choice: str | None = None
+    """`auto`, `none`, `required`, or `function:<name>`."""
+    parallel_tool_calls: bool | None = None
+    output_format: OutputFormat | None = None
+    max_output_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    top_logprobs: int | None = None
+    logprobs: bool = False
+    reasoning_effort: str | None = None
+    verbosity: str | None = None
+    service_tier: str | None = None
+    prompt_cache_key: str | None = None
+    safety_identifier: str | None = None
+    extra_body: dict[str, Json] = {}
+
+
+class ModelUsage(msgspec.Struct, gc=False):
+    """Tokens of one model call."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    cache_write_tokens: int = 0
+    reasoning_tokens: int = 0
+
+
+class CallFragment(msgspec.Struct, gc=False):
+    """A piece of a tool call. `slot` identifies the call within the model's turn, already repaired (bug case 11)."""
+
+    slot: int
+    id: str | None = None
+    name: str | None = None
+    arguments: str = ""
+
+
+class TokenAlternative(msgspec.Struct):
+    token: str
+    logprob: float
+    bytes: list[int] = []
+
+
+class TokenLogprob(msgspec.Struct):
+    token: str
+    logprob: float
+    bytes: list[int] = []
+    top_logprobs: list[TokenAlternative] = []
+
+
+class ModelChunk(msgspec.Struct):
+    """The smallest thing that comes back from a model; usually one field is set."""
+
+    text: str = ""
+    reasoning: str = ""
+    refusal: str = ""
+    call: CallFragment | None = None
+    logprobs: list[TokenLogprob] | None = None
+    finish: Literal["stop", "length", "tool_calls", "content_filter"] | None = None
+    usage: ModelUsage | None = None
+    service_tier: str | None = None
+
+
+class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
+    """What a model or its server can do, as data; callers never probe by exception."""
+
+    tools: bool = True
+    images: bool = True
+    files: bool = True
+    parallel_flag: bool = True
+    """Takes `parallel_tool_calls`."""
+    developer_role: bool = False
+    """Knows the `developer` role; otherwise it becomes `system`."""
+    system_anywhere: bool = False
+    """Accepts system messages after the first; otherwise they are merged into one leading message (bug case 20)."""
+    schema_with_tools: bool = False
+    """May be given an output schema together with tools and still call them (bug case 23)."""
+    reasoning_back: Literal["", "reasoning", "reasoning_content"] = ""
+    """The field under which the reasoning of the current turn's tool rounds is sent back; empty: never."""
+    reasoning_effort: bool = True
+    context_window: int | None = None
+
+
+class ChatModel(Protocol):
+    """A server of language models."""
+
+    def capabilities(self, model: str) -> Capabilities: ...
+
+    def stream(self, request: ModelRequest) -> AsyncIterator[list[ModelChunk]]:
+        """One list per network read. Raises before the first list if the server refuses; closing the iterator
+        (or cancelling) closes the connection. Retries happen only before the first byte."""
+        ...
+
+    async def models(self) -> list[str]:
+        """Ids the server offers. Raises UpstreamFault when it cannot be asked."""
+        ...
+
+
+class Embedding(msgspec.Struct):
+    vectors: list[list[float]]
+    tokens: int
+
+
+class Embedder(Protocol):
+    """Turns texts into vectors of unit length."""
+
+    dimensions: int
+
+    async def embed(self, texts: Sequence[str], *, dimensions: int | None = None) -> Embedding:
+        """One vector per text, in order. InvalidRequest (`param="dimensions"`) for a size it cannot give."""
+        ...
+
+
+class TokenCounter(Protocol):
+    def count(self, text: str, model: str = "") -> int:
+        """Exact tokens of `text` under the encoding that fits `model`; works without network."""
+        ...
+
+
+# ----------------------------------------------------------------------------------------------- tools
+
+
+class ToolDeclaration(msgspec.Struct):
+    """A declared server tool: its `type` and the whole declaration as the client sent it."""
+
+    type: str
+    raw: Json
+
+
+class ToolCall(msgspec.Struct):
+    """A call with its owner, decided once when names were bound. Unknown owners are never executed."""
+
+    id: str
+    name: str
+    arguments: str
+    owner: Literal["server", "client", "provider"]
+
+
+class ToolOutcome(msgspec.Struct):
+    """What a call gave: `text` goes to the model; `failed` marks the item."""
+
+    text: str
+    failed: bool = False
+
+
+class ServerTool(Protocol):
+    """A tool that the server runs itself."""
+
+    exclusive: bool
+    """Must not run together with other calls of its round."""
+
+    def declare(self, declaration: ToolDeclaration) -> list[ModelFunction]:
+        """The functions to offer the model. InvalidRequest for a bad declaration."""
+        ...
+
+    async def run(self, name: str, arguments: str, scope: Scope) -> ToolOutcome:
+        """Runs one call. `arguments` is a JSON object, already checked. May raise; dispatch turns that into a
+        failed outcome. Cancelled when the client goes away."""
+        ...
+
+
+# ----------------------------------------------------------------------------------------------- store
+
+
+class StoredItem(msgspec.Struct, frozen=True):
+    """One entry of a thread. `data` is the item's JSON, complete with its id."""
+
+    id: str
+    kind: str
+    data: bytes
+
+
+class Checkpoint(msgspec.Struct, frozen=True):
+    """A position in a thread: everything before `pos` (exclusive) is the history."""
+
+    thread: int
+    pos: int
+
+
+class ResponseRow(msgspec.Struct, kw_only=True):
+    """A response without its items. `data` is the JSON of all else that the response object shows."""
+
+    id: str
+    status: str
+    model: str
+    created_at: int
+    completed_at: int | None = None
+    previous: str | None = None
+    conversation: str | None = None
+    data: bytes = b"{}"
+
+
+class StoredResponse(msgspec.Struct):
+    row: ResponseRow
+    inputs: list[StoredItem]
+    outputs: list[StoredItem]
+
+
+class SettledTurn(msgspec.Struct, kw_only=True):
+    """All that one turn writes, in one transaction.
+
+    `base` is where its history ends (None: it starts a thread). `conversation` set: append to that named thread
+    at `base` or fail; else continue the thread of `base` if it is still its tip and unnamed, else branch.
+    """
+
+    row: ResponseRow
+    inputs: list[StoredItem]
+    outputs: list[StoredItem]
+    base: Checkpoint | None = None
+    append_to_conversation: bool = False
+
+
+class ItemPage(msgspec.Struct):
+    items: list[StoredItem]
+    has_more: bool
+
+
+class ResponsePage(msgspec.Struct):
+    responses: list[StoredResponse]
+    has_more: bool
+
+
+class ConversationRow(msgspec.Struct, kw_only=True):
+    id: str
+    created_at: int
+    metadata: bytes = b"{}"
+
+
+Order = Literal["asc", "desc"]
+
+
+class Responses(Protocol):
+    """Responses and the threads they are spans of. StorageFault when the database cannot be reached."""
+
+    async def settle(self, scope: Scope, turn: SettledTurn) -> Checkpoint:
+        """Items and row in one transaction, replacing an `in_progress` row of the same id. When it returns, all of
+        it is durable; when it raises, none of it is there. ConversationLocked if another turn appended first."""
+        ...
+
+    async def begin(self, scope: Scope, row: ResponseRow, inputs: list[StoredItem], lease_until: int) -> None:
+        """Makes a running response visible. A row whose lease (Unix seconds) ran out reads as failed."""
+        ...
+
+    async def renew(self, scope: Scope, ids: Sequence[str], lease_until: int) -> None: ...
+
+    async def abandon(self, scope: Scope, response_id: str) -> None:
+        """Removes the `in_progress` row that `begin` wrote."""
+        ...
+
+    async def get(self, scope: Scope, response_id: str) -> StoredResponse | None: ...
+
+    async def list(
+        self, scope: Scope, *, after: str | None, limit: int, order: Order, model: str | None
+    ) -> ResponsePage:
+        """InvalidRequest (`param="after"`) for an unknown cursor."""
+        ...
+
+    async def delete(self, scope: Scope, response_id: str) -> bool:
+        """Hides the response and removes the items that no later response, branch or conversation needs."""
+        ...
+
+    async def checkpoint(self, scope: Scope, response_id: str) -> tuple[ResponseRow, Checkpoint] | None:
+        """The response and the end of its span."""
+        ...
+
+    async def history(self, scope: Scope, checkpoint: Checkpoint) -> list[StoredItem]:
+        """All items before the checkpoint, inherited ones included, in order: one query."""
+        ...
+
+    async def find_items(self, scope: Scope, ids: Sequence[str]) -> dict[str, StoredItem]:
+        """Stored items by id, for `item_reference`."""
+        ...
+
+
+class Conversations(Protocol):
+    """Conversations: threads with a name."""
+
+    async def create(self, scope: Scope, row: ConversationRow, items: list[StoredItem]) -> None: ...
+
+    async def get(self, scope: Scope, conversation_id: str) -> ConversationRow | None: ...
+
+    async def update(self, scope: Scope, conversation_id: str, metadata: bytes) -> ConversationRow | None: ...
+
+    async def delete(self, scope: Scope, conversation_id: str) -> bool:
+        """Takes the name away; items go unless a response still needs them."""
+        ...
+
+    async def checkpoint(self, scope: Scope, conversation_id: str) -> Checkpoint | None: ...
+
+    async def append(self, scope: Scope, conversation_id: str, items: list[StoredItem]) -> bool:
+        """False if there is no such conversation. InvalidRequest for an item id it already holds."""
+        ...
+
+    async def items(
+        self, scope: Scope, conversation_id: str, *, after: str | None, limit: int, order: Order
+    ) -> ItemPage | None:
+        """None if there is no such conversation; InvalidRequest (`param="after"`) for an unknown cursor."""
+        ...
+
+    async def item(self, scope: Scope, conversation_id: str, item_id: str) -> StoredItem | None: ...
+
+    async def delete_item(self, scope: Scope, conversation_id: str, item_id: str) -> bool: ...
