@@ -341,7 +341,7 @@ class Responses(Protocol):
 
     async def get(self, scope: Scope, response_id: str) -> StoredResponse | None: ...
 
-    async def list(
+    async def page(
         self, scope: Scope, *, after: str | None, limit: int, order: Order, model: str | None
     ) -> ResponsePage:
         """InvalidRequest (`param="after"`) for an unknown cursor."""
