@@ -1,0 +1,89 @@
+"""Imports point downward: the layer table as data, checked on the syntax tree, so that no import can hide.
+
+Imports inside functions and under TYPE_CHECKING count like any other.
+"""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[2] / "src" / "treadle"
+
+FOUNDATION = {"errors", "ids", "ports", "scope", "wire"}
+ADAPTERS = {"access", "backends", "models", "retrieval", "store", "telemetry", "tools"}
+ENGINE = FOUNDATION | {"engine"}
+USE_CASES = ENGINE | {"api"}
+PUBLIC = {"__init__"}  # the version
+
+# part of the package -> parts it may import; every part may import itself
+LAYERS: dict[str, set[str]] = {
+    "__init__": set(),
+    "__main__": {"cli"},
+    **{part: FOUNDATION for part in FOUNDATION},
+    "settings": {"errors"},
+    **{adapter: FOUNDATION for adapter in ADAPTERS},
+    "engine": FOUNDATION,
+    "api": ENGINE,
+    "http": USE_CASES | {"settings"},
+    "jobs": USE_CASES,
+    "client": USE_CASES | {"app", "settings"},  # binds the official client to the composed app
+    "plugins": FOUNDATION,
+    "cli": USE_CASES | {"app", "client", "settings", "plugins"},
+}
+EVERYTHING = {"app", "testing"}  # the composition root, and the kit that drives it
+
+
+def part_of(path: Path, root: Path) -> str:
+    return path.relative_to(root).parts[0].removesuffix(".py")
+
+
+def imported_parts(tree: ast.AST) -> set[str]:
+    """The parts of the package that a module imports; a bare `import treadle` counts as its `__init__`."""
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"line {node.lineno}: relative imports hide the layer they reach"
+            module = node.module or ""
+            names.update(f"{module}.{alias.name}" if module == "treadle" else module for alias in node.names)
+    parts = {name.split(".")[1] if "." in name else "__init__" for name in names if name.split(".")[0] == "treadle"}
+    return {"__init__" if part.startswith("__") else part for part in parts}
+
+
+def faults(root: Path) -> list[str]:
+    found = []
+    for path in sorted(root.rglob("*.py")):
+        part = part_of(path, root)
+        if part in EVERYTHING:
+            continue
+        if part not in LAYERS:
+            found.append(f"{path.relative_to(root)}: `{part}` has no row in the layer table")
+            continue
+        forbidden = imported_parts(ast.parse(path.read_bytes())) - LAYERS[part] - {part} - PUBLIC
+        found.extend(f"{path.relative_to(root)}: {part} may not import {name}" for name in sorted(forbidden))
+    return found
+
+
+def test_imports_point_downward() -> None:
+    assert faults(SOURCE) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("engine/loop.py", "from treadle.store.threads import Threads"),
+        ("models/router.py", "def f() -> None:\n    import treadle.tools.function"),
+        ("store/db.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from treadle import settings"),
+        ("wire/items.py", "from treadle.engine import loop"),
+        ("api/responses.py", "from treadle.http.errors import f"),
+        ("newcomer/x.py", "x = 1"),
+    ],
+)
+def test_an_upward_or_sideways_import_is_found(tmp_path: Path, path: str, text: str) -> None:
+    (tmp_path / path).parent.mkdir()
+    (tmp_path / path).write_text(text)
+    assert len(faults(tmp_path)) == 1
