@@ -1,0 +1,1 @@
+"""How to talk to model servers: dialects, vendors, routing and repairs."""
