@@ -1,0 +1,150 @@
+"""Runs the HTTP server: takes the port, starts the app, says where it is."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import socket
+import sys
+from collections.abc import Callable
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from treadle import __version__
+from treadle.errors import ServerError
+from treadle.settings import Settings
+
+_BACKLOG = 2048
+_GRACEFUL_SECONDS = 5
+# Longer than the 5 s after which HTTP clients drop an idle connection, so that the client is the one who closes it.
+_IDLE_SECONDS = 75
+
+
+class CannotListen(Exception):
+    """The address cannot be listened on; the message says why and what to do."""
+
+
+class AnnouncedServer(uvicorn.Server):
+    """A server that says so once it is ready."""
+
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started and not self.should_exit:
+            self._ready()
+
+
+def run(settings: Settings, command: str, hints: list[str]) -> int:
+    """Serves until told to stop. `command` is what the user called, for advice; `hints` go under the banner."""
+    try:
+        sockets = listen(settings.server.host, settings.server.port, command)
+    except CannotListen as reason:
+        print(f"error: {reason}", file=sys.stderr)
+        return 1
+    logging.basicConfig(
+        level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
+    )
+    from treadle.app import create_app  # the whole server hangs below it
+
+    try:
+        app = create_app(settings)
+    except ServerError as fault:
+        print(f"error: {fault}", file=sys.stderr)
+        return 1
+    return serve_app(app, settings, sockets, hints)
+
+
+def serve_app(app: ASGIApp, settings: Settings, sockets: list[socket.socket], hints: list[str]) -> int:
+    """Serves an app on sockets that listen already; the exit code. The sockets are closed at the end."""
+    config = uvicorn.Config(
+        app,
+        loop="uvloop" if sys.platform != "win32" else "asyncio",
+        http="httptools",
+        lifespan="on",
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=_IDLE_SECONDS,
+        timeout_graceful_shutdown=_GRACEFUL_SECONDS,
+    )
+    url = base_url(settings.server.host, sockets[0].getsockname()[1])
+    server = AnnouncedServer(config, lambda: print(banner(settings, url, hints), flush=True))
+    try:
+        server.run(sockets=sockets)
+    except KeyboardInterrupt:
+        # uvicorn has shut down in order and hands the signal on.
+        return 130
+    finally:
+        for one in sockets:
+            one.close()
+    return 0 if server.started else 1
+
+
+def listen(host: str, port: int, command: str) -> list[socket.socket]:
+    """Listening sockets for every address of `host`. CannotListen if one cannot be had."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except socket.gaierror as error:
+        raise CannotListen(f"`{host}` is not an address of this machine: {error.strerror}") from error
+    sockets: list[socket.socket] = []
+    for family, _, _, _, address in dict.fromkeys(found):
+        one = socket.socket(family, socket.SOCK_STREAM)
+        sockets.append(one)
+        try:
+            if sys.platform != "win32":
+                # There the option means something else: it would let two programs share a port.
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            # With port 0 the first address chooses and the others follow.
+            chosen = sockets[0].getsockname()[1] if len(sockets) > 1 else port
+            one.bind((address[0], chosen, *address[2:]))
+            one.listen(_BACKLOG)
+            one.setblocking(False)
+        except OSError as error:
+            for taken in sockets:
+                taken.close()
+            raise CannotListen(_advice(error, host, port, command)) from error
+    return sockets
+
+
+def base_url(host: str, port: int) -> str:
+    """The address to use from this machine."""
+    shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)  # noqa: S104
+    return f"http://{shown}:{port}"
+
+
+def banner(settings: Settings, url: str, hints: list[str]) -> str:
+    """What a newcomer needs to know once the server is up."""
+    lines = [f"Treadle {__version__} is ready at {url}/v1 (Ctrl-C stops it)"]
+    offered = [f"{name} ({provider.url})" for name, provider in settings.models.items()]
+    offered += ["local (embedded)"] if settings.local.enabled else []
+    lines.append(f"  models   {', '.join(offered) or 'none: see docs/models.md'}")
+    lines.append(f"  data     {settings.data_dir}")
+    return "\n".join([*lines, *hints]).replace("{url}", url)
+
+
+def try_it(model: str) -> list[str]:
+    """A first request to copy, for the banner."""
+    body = f'{{"model": "{model}", "input": "Say hello."}}'
+    return [
+        "  try it   curl -s {url}/v1/responses -H 'content-type: application/json' \\",
+        f"             -d '{body}'",
+    ]
+
+
+def _advice(error: OSError, host: str, port: int, command: str) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return (
+            f"port {port} on {host} is in use by another program (another Treadle?). "
+            f"Stop it, or take another port: treadle {command} --port {port + 1 if port < 65535 else 0}"
+        )
+    if error.errno == errno.EACCES:
+        return f"port {port} needs special rights. Take one above 1023: treadle {command} --port 8321"
+    if error.errno == errno.EADDRNOTAVAIL:
+        return f"`{host}` is not an address of this machine"
+    return f"cannot listen on {host}, port {port}: {error.strerror or error}"

@@ -1,0 +1,36 @@
+"""The configuration: its shape, where values come from, and every fault in it at once.
+
+Nothing else in the package reads the environment or the configuration file.
+"""
+
+from treadle.settings.load import Flag, InvalidSettings, Loaded, load
+from treadle.settings.schema import (
+    CapabilityOverrides,
+    Embeddings,
+    Local,
+    Provider,
+    ResponsesSettings,
+    Server,
+    Settings,
+    Store,
+    capabilities_of,
+)
+from treadle.settings.tree import Fault, Origin
+
+__all__ = [
+    "CapabilityOverrides",
+    "Embeddings",
+    "Fault",
+    "Flag",
+    "InvalidSettings",
+    "Loaded",
+    "Local",
+    "Origin",
+    "Provider",
+    "ResponsesSettings",
+    "Server",
+    "Settings",
+    "Store",
+    "capabilities_of",
+    "load",
+]

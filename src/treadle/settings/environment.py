@@ -1,0 +1,76 @@
+"""Settings from environment variables: `TREADLE_SERVER__PORT` is `server.port`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import get_args, get_origin
+
+import msgspec
+
+from treadle.settings.build import strip, struct_class
+from treadle.settings.schema import Settings
+from treadle.settings.tree import Branch, Fault, Origin, Value, did_you_mean, put
+
+PREFIX = "TREADLE_"
+CONFIG_VARIABLE = "TREADLE_CONFIG"
+
+
+def apply_environment(tree: Branch, environ: Mapping[str, str]) -> tuple[list[Fault], list[str]]:
+    """Puts every `TREADLE_…` variable into the tree. The faults, and the variables that are no setting.
+
+    A variable without a double underscore may belong to something else (Kubernetes sets TREADLE_PORT and
+    TREADLE_SERVICE_HOST for a service of that name), so an unknown one is not a fault.
+    """
+    faults: list[Fault] = []
+    unused: list[str] = []
+    for name in sorted(environ):
+        if not name.startswith(PREFIX) or name == CONFIG_VARIABLE:
+            continue
+        keys, problem = _keys(name.removeprefix(PREFIX).lower().split("__"), tree)
+        if len(keys) == 1 and (problem or not _is_leaf(keys[0])):
+            unused.append(name)
+        elif problem is not None:
+            faults.append(Fault(".".join(keys), problem, Origin("environment", name)))
+        else:
+            text = environ[name]
+            put(tree, keys, Value(text, Origin("environment", name), text=text, typed=False))
+    return faults, unused
+
+
+def variable_of(path: str) -> str:
+    """The variable that sets the setting at a dotted path."""
+    return PREFIX + path.upper().replace("-", "_").replace(".", "__")
+
+
+def _keys(parts: list[str], tree: Branch) -> tuple[list[str], str | None]:
+    """The path that the parts of a variable's name stand for, and what is wrong with it.
+
+    A name cannot hold the capitals or dashes of a section's name, so those are found by likeness.
+    """
+    keys: list[str] = []
+    kind: object = Settings
+    here: object = tree
+    for part in parts:
+        section = struct_class(kind)
+        if section is not None:
+            fields = {field.name: field.type for field in msgspec.structs.fields(section)}
+            if part not in fields:
+                return [*keys, part], f"is not a known setting{did_you_mean(part, fields)}"
+            kind, key = strip(fields[part]), part
+        elif get_origin(kind) is dict:
+            kind, key = get_args(kind)[1], _alike(part, here)
+        else:
+            return [*keys, part], f"is not a known setting; `{'.'.join(keys)}` has nothing below it"
+        keys.append(key)
+        here = here.get(key) if isinstance(here, dict) else None
+    return keys, None
+
+
+def _alike(part: str, branch: object) -> str:
+    names = branch if isinstance(branch, dict) else {}
+    return next((name for name in names if name.lower().replace("-", "_") == part), part)
+
+
+def _is_leaf(name: str) -> bool:
+    kind = next(strip(field.type) for field in msgspec.structs.fields(Settings) if field.name == name)
+    return struct_class(kind) is None and get_origin(kind) is not dict

@@ -1,0 +1,125 @@
+"""Loads the settings: defaults, then the file, then the environment, then flags; every fault at once."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import msgspec
+
+from treadle.settings.build import Builder
+from treadle.settings.environment import CONFIG_VARIABLE, apply_environment
+from treadle.settings.providers import complete_providers
+from treadle.settings.schema import Settings
+from treadle.settings.tree import Branch, Fault, Origin, Value, put
+
+DEFAULT_FILE = "treadle.yaml"
+
+
+class Flag(msgspec.Struct, frozen=True):
+    """A setting given on the command line: its dotted path, its value, and the flag's name."""
+
+    path: str
+    value: bool | int | float | str
+    name: str
+
+
+class InvalidSettings(Exception):
+    """The configuration has faults; the message lists them, one a line."""
+
+    def __init__(self, faults: list[Fault]) -> None:
+        super().__init__("\n".join(str(fault) for fault in faults))
+        self.faults = faults
+
+
+class Loaded(msgspec.Struct):
+    """What was loaded. With `faults`, `settings` has defaults in the faulty places and must not be served from."""
+
+    settings: Settings
+    faults: list[Fault]
+    origins: dict[str, Origin]
+    """Where each setting came from, by dotted path."""
+    file: str = ""
+    """The configuration file that was read; empty if there was none."""
+    unused: list[str] = []
+    """Variables that begin like ours but set nothing."""
+
+    def require(self) -> Settings:
+        """The settings; InvalidSettings if there are faults."""
+        if self.faults:
+            raise InvalidSettings(self.faults)
+        return self.settings
+
+
+def load(
+    config: str | Path | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    flags: Iterable[Flag] = (),
+    found: Mapping[str, str] | None = None,
+) -> Loaded:
+    """Loads the settings. Never raises for what was written; see `Loaded.faults` and `Loaded.require`.
+
+    Without `config`, the file that TREADLE_CONFIG names is read, else `treadle.yaml` in the working directory if it
+    is there. `environ` stands in for the process's environment. `found` are model servers that answered on this
+    machine (vendor, then address); they fill in where nothing else names the vendor.
+    """
+    environ = os.environ if environ is None else environ
+    tree: Branch = {}
+    file = _config_file(config, environ)
+    if file is not None:
+        from treadle.settings.yaml_file import read_yaml  # YAML is not needed where there is no file
+
+        tree, faults = read_yaml(file, environ)
+        if faults and not tree:
+            return Loaded(Settings(), faults, {}, str(file))
+    else:
+        faults = []
+    variable_faults, unused = apply_environment(tree, environ)
+    for flag in flags:
+        put(tree, flag.path.split("."), Value(flag.value, Origin("flag", flag.name)))
+    provider_faults = complete_providers(tree, environ, found or {})
+    builder = Builder()
+    settings = builder.struct(Settings, tree, "")
+    settings.data_dir = str(Path(settings.data_dir).expanduser().absolute())
+    faults = [*faults, *variable_faults, *builder.faults, *provider_faults, *_exposed(settings, builder.origins)]
+    return Loaded(settings, _first_of_each(faults), builder.origins, str(file or ""), unused)
+
+
+def _first_of_each(faults: list[Fault]) -> list[Fault]:
+    """One fault a setting: what follows from an earlier one (a variable is unset, so a value is missing) is noise."""
+    first: dict[str, Fault] = {}
+    for fault in faults:
+        first.setdefault(fault.path or fault.message, fault)
+    return list(first.values())
+
+
+def _config_file(config: str | Path | None, environ: Mapping[str, str]) -> Path | None:
+    named = config or environ.get(CONFIG_VARIABLE)
+    if named:
+        return Path(named).expanduser()
+    usual = Path(DEFAULT_FILE)
+    return usual if usual.is_file() else None
+
+
+def is_loopback(host: str) -> bool:
+    """Only programs on this machine can reach the address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def _exposed(settings: Settings, origins: Mapping[str, Origin]) -> list[Fault]:
+    server = settings.server
+    if server.allow_unauthenticated or is_loopback(server.host):
+        return []
+    message = (
+        f"`{server.host}` can be reached from other machines, and no one has to show a key. If that is what you want, "
+        "start with --insecure or set `server.allow_unauthenticated: true`; else listen on 127.0.0.1"
+    )
+    return [Fault("server.host", message, origins.get("server.host", Origin("default")))]

@@ -1,0 +1,196 @@
+"""The shape of the configuration: every setting with its type, its default and what it means."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from treadle.models.vendors import GENERIC, find_vendor
+from treadle.models.vendors import vendor as vendor_row
+from treadle.ports import Capabilities, Json
+
+Doc = msgspec.Meta
+_SECRET: dict[str, object] = {"secret": True}
+
+
+def default_data_dir() -> str:
+    """The platform's place for a program's data, for example ~/.local/share/treadle on Linux."""
+    import platformdirs  # costs start-up time that `--version` and `--help` should not pay
+
+    return platformdirs.user_data_dir("treadle", appauthor=False)
+
+
+class Server(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """How the HTTP server listens."""
+
+    host: Annotated[
+        str, Doc(description="Address to listen on. Anything but this machine needs `allow_unauthenticated`.")
+    ] = "127.0.0.1"
+    port: Annotated[int, Doc(description="Port to listen on; 0 takes a free one.", ge=0, le=65535)] = 8321
+    allow_unauthenticated: Annotated[
+        bool,
+        Doc(
+            description="Listen beyond this machine although no one has to show a key. "
+            "Whoever reaches the port can then use your models and read what is stored."
+        ),
+    ] = False
+    max_body_bytes: Annotated[int, Doc(description="Largest request body that is accepted, in bytes.", ge=1024)] = (
+        67108864
+    )
+    keep_alive_seconds: Annotated[
+        float,
+        Doc(description="A stream that is silent this long sends a comment, so that proxies keep it open.", gt=0),
+    ] = 15.0
+    cors_origins: Annotated[
+        list[str],
+        Doc(description="Web pages allowed to call the server from a browser, such as https://app.example; * for all."),
+    ] = []
+
+
+class Store(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """Where responses and conversations are kept."""
+
+    url: Annotated[
+        str,
+        Doc(description="Database, as postgresql://user:password@host/name. Empty: a SQLite file in the data folder."),
+    ] = ""
+
+
+class CapabilityOverrides(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """Corrections to what the vendor table says about a provider; what is left out stays as in the table."""
+
+    tools: Annotated[bool | None, Doc(description="The models can call tools.")] = None
+    images: Annotated[bool | None, Doc(description="The models take images.")] = None
+    files: Annotated[bool | None, Doc(description="The models take files such as PDF.")] = None
+    parallel_flag: Annotated[bool | None, Doc(description="The server takes `parallel_tool_calls`.")] = None
+    developer_role: Annotated[
+        bool | None, Doc(description="The server knows the `developer` role; else it is sent as `system`.")
+    ] = None
+    system_anywhere: Annotated[
+        bool | None,
+        Doc(description="System messages may stand anywhere; else they are merged into one at the front."),
+    ] = None
+    schema_with_tools: Annotated[
+        bool | None, Doc(description="The models still call tools when an output schema is given with them.")
+    ] = None
+    reasoning_back: Annotated[
+        Literal["", "reasoning", "reasoning_content"] | None,
+        Doc(description="Field in which the reasoning of a tool round is sent back; empty: it is not sent."),
+    ] = None
+    reasoning_effort: Annotated[bool | None, Doc(description="The server takes `reasoning_effort`.")] = None
+    context_window: Annotated[
+        int | None, Doc(description="Tokens that fit into the models, prompt and answer together.", ge=1)
+    ] = None
+
+
+class Provider(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """One server of language models. Its models are called `<section name>/<model>`."""
+
+    kind: Annotated[str, Doc(description="The dialect the server speaks. Empty: as the vendor table says.")] = ""
+    vendor: Annotated[
+        str,
+        Doc(
+            description="Row of the vendor table. Empty: the one with the section's name, "
+            "else `openai_chat`, any server that speaks chat completions."
+        ),
+    ] = ""
+    url: Annotated[
+        str, Doc(description="Base of the server's API, usually ending in /v1. Empty: as in the vendor table.")
+    ] = ""
+    key: Annotated[
+        str, Doc(description="API key. Empty: taken from the vendor's variable if it is set.", extra=_SECRET)
+    ] = ""
+    headers: Annotated[
+        dict[str, str], Doc(description="Headers to send along with every request to it.", extra=_SECRET)
+    ] = {}
+    models: Annotated[list[str], Doc(description="Models to offer. Empty: all that the server lists.")] = []
+    timeout_seconds: Annotated[
+        float, Doc(description="A request fails when the server sends nothing for this long.", gt=0)
+    ] = 600.0
+    connect_timeout_seconds: Annotated[float, Doc(description="Longest wait for a connection.", gt=0)] = 10.0
+    retries: Annotated[
+        int, Doc(description="Further attempts when the server is busy or unreachable, before its first byte.", ge=0)
+    ] = 2
+    extra_body: Annotated[
+        dict[str, Json], Doc(description="JSON fields to add to every request to it, such as a vendor's own switches.")
+    ] = {}
+    capabilities: Annotated[
+        CapabilityOverrides, Doc(description="Corrections to what the vendor table says it can do.")
+    ] = msgspec.field(default_factory=CapabilityOverrides)
+    api_version: Annotated[str, Doc(description="Azure only: the dated API version, for addresses that need one.")] = ""
+
+
+class Embeddings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """Which model turns texts into vectors."""
+
+    default: Annotated[
+        str, Doc(description="Model for embeddings when a request names none. Empty: the embedded one.")
+    ] = ""
+
+
+class ResponsesSettings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """How a response is produced."""
+
+    max_infer_iters: Annotated[
+        int, Doc(description="Calls to the model within one response, unless the request says otherwise.", ge=1)
+    ] = 10
+    visible_after_seconds: Annotated[
+        float, Doc(description="A response that runs longer than this can be fetched while it runs.", ge=0)
+    ] = 1.0
+    max_parallel_tools: Annotated[int, Doc(description="Server tools run at the same time in one response.", ge=1)] = 8
+
+
+class Local(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """The small models that run inside the process, for trying things out."""
+
+    model_path: Annotated[
+        str, Doc(description="GGUF file of the embedded language model. Empty: the one `treadle setup` installs.")
+    ] = ""
+    embedding_model_path: Annotated[
+        str, Doc(description="ONNX file of the embedded embedding model. Empty: the one `treadle setup` installs.")
+    ] = ""
+    enabled: Annotated[bool, Doc(description="Offer the embedded models.")] = True
+
+
+class Settings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """Everything that can be configured."""
+
+    data_dir: Annotated[
+        str, Doc(description="Folder for the SQLite file, blobs and the secret key. It is created when missing.")
+    ] = msgspec.field(default_factory=default_data_dir)
+    server: Annotated[Server, Doc(description="How the HTTP server listens.")] = msgspec.field(default_factory=Server)
+    store: Annotated[Store, Doc(description="Where responses and conversations are kept.")] = msgspec.field(
+        default_factory=Store
+    )
+    secret_key: Annotated[
+        str,
+        Doc(
+            description="Key that encrypts reasoning handed to clients. Empty: made once and kept in the data folder.",
+            extra=_SECRET,
+        ),
+    ] = ""
+    models: Annotated[dict[str, Provider], Doc(description="The servers of language models, each under a name.")] = {}
+    aliases: Annotated[dict[str, str], Doc(description="Further names for models: the name, then the model id.")] = {}
+    default_model: Annotated[str, Doc(description="Model to use when a request names none.")] = ""
+    embeddings: Annotated[Embeddings, Doc(description="Which model turns texts into vectors.")] = msgspec.field(
+        default_factory=Embeddings
+    )
+    responses: Annotated[ResponsesSettings, Doc(description="How a response is produced.")] = msgspec.field(
+        default_factory=ResponsesSettings
+    )
+    local: Annotated[Local, Doc(description="The small models inside the process.")] = msgspec.field(
+        default_factory=Local
+    )
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"], Doc(description="How much the server writes to its log.")
+    ] = "info"
+
+
+def capabilities_of(provider: Provider) -> Capabilities:
+    """What the vendor table says about the provider, with the provider's corrections applied."""
+    row = find_vendor(provider.vendor) or vendor_row(GENERIC)
+    corrections = {
+        name: value for name, value in msgspec.structs.asdict(provider.capabilities).items() if value is not None
+    }
+    return msgspec.structs.replace(row.capabilities, **corrections)
