@@ -6,7 +6,7 @@ releases what it held; faults are `treadle.errors.ServerError`s, never foreign e
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Literal, Protocol
 
 import msgspec
@@ -140,6 +140,9 @@ class TokenLogprob(msgspec.Struct):
     top_logprobs: list[TokenAlternative] = []
 
 
+FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
+
+
 class ModelChunk(msgspec.Struct):
     """The smallest thing that comes back from a model; usually one field is set."""
 
@@ -148,7 +151,7 @@ class ModelChunk(msgspec.Struct):
     refusal: str = ""
     call: CallFragment | None = None
     logprobs: list[TokenLogprob] | None = None
-    finish: Literal["stop", "length", "tool_calls", "content_filter"] | None = None
+    finish: FinishReason | None = None
     usage: ModelUsage | None = None
     service_tier: str | None = None
 
@@ -178,13 +181,52 @@ class ChatModel(Protocol):
 
     def capabilities(self, model: str) -> Capabilities: ...
 
-    def stream(self, request: ModelRequest) -> AsyncIterator[list[ModelChunk]]:
+    def stream(self, request: ModelRequest) -> AsyncGenerator[list[ModelChunk], None]:
         """One list per network read. Raises before the first list if the server refuses; closing the iterator
         (or cancelling) closes the connection. Retries happen only before the first byte."""
         ...
 
     async def models(self) -> list[str]:
         """Ids the server offers. Raises UpstreamFault when it cannot be asked."""
+        ...
+
+
+class Route(msgspec.Struct, frozen=True):
+    """Where a model name leads: the server, the name it uses there, and what the model can do."""
+
+    model: ChatModel
+    upstream: str
+    capabilities: Capabilities
+
+
+class ModelEntry(msgspec.Struct, frozen=True):
+    """A model on offer. `dimensions` is set for embedding models only."""
+
+    id: str
+    provider: str
+    upstream: str
+    dimensions: int | None = None
+
+
+class Router(Protocol):
+    """Names to models. Ids are `provider/upstream-id`; a bare upstream id works while it is unambiguous."""
+
+    async def route(self, name: str) -> Route:
+        """UnknownModel (`param="model"`) for a name that leads nowhere."""
+        ...
+
+    async def models(self) -> list[ModelEntry]:
+        """All models on offer now; providers that cannot be asked contribute what is known of them."""
+        ...
+
+
+class Sealer(Protocol):
+    """Authenticated encryption under the server's key, for what clients keep for us."""
+
+    def seal(self, text: str) -> str: ...
+
+    def unseal(self, sealed: str) -> str | None:
+        """The text; None if another server sealed it. InvalidRequest (`invalid_encrypted_content`) if ours but damaged."""
         ...
 
 

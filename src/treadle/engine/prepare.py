@@ -1,0 +1,322 @@
+"""CreateResponse to Plan: everything the loop may know is found out here, before the model is asked."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from msgspec import UNSET, Raw
+
+from treadle.engine.history import check_outputs, visible
+from treadle.engine.render import render
+from treadle.engine.toolset import ToolSet, build
+from treadle.engine.turn import Plan
+from treadle.errors import InvalidRequest, NotFound, PreviousNotFound
+from treadle.ids import new_id, plausible
+from treadle.ports import (
+    Checkpoint,
+    Conversations,
+    ModelMessage,
+    ModelRequest,
+    OutputFormat,
+    Responses,
+    Route,
+    Router,
+    Sealer,
+    ServerTool,
+)
+from treadle.scope import Scope
+from treadle.wire.base import encode
+from treadle.wire.content import InputFile, InputImage, InputText
+from treadle.wire.items import (
+    CustomToolCallOutput,
+    FunctionCallOutput,
+    Item,
+    ItemReference,
+    Message,
+    OpaqueItem,
+    decode_input,
+    decode_stored,
+    encode_item,
+    tidied,
+)
+from treadle.wire.responses import (
+    ContextFields,
+    ConversationRef,
+    CreateResponse,
+    ReasoningOptions,
+    Response,
+    TextFormat,
+    TextOptions,
+)
+
+_CONTINUABLE = ("completed", "incomplete")
+_MAX_METADATA = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preparation:
+    """The ports and limits that preparing a turn needs."""
+
+    router: Router
+    responses: Responses
+    conversations: Conversations
+    sealer: Sealer
+    server_tools: Mapping[str, ServerTool]
+    default_model: str = ""
+    max_infer_iters: int = 10
+    max_parallel_tools: int = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """What decides what the model sees; shared by creating a response and by counting its tokens."""
+
+    route: Route
+    tools: ToolSet
+    messages: list[ModelMessage]
+    inputs: list[Item]
+    base: Checkpoint | None
+
+
+async def prepare(scope: Scope, request: CreateResponse, given: Preparation) -> Plan:
+    """The plan of a turn. Raises the wire error for anything that cannot be accepted."""
+    _check(request)
+    output_format = _output_format(request.text)
+    context = await gather(scope, request, given)
+    include = frozenset(request.include or ())
+    want_logprobs = bool(request.top_logprobs) or "message.output_text.logprobs" in include
+    return Plan(
+        scope=scope,
+        response=_echo(request, context.tools, given.default_model),
+        model=context.route.model,
+        capabilities=context.route.capabilities,
+        request=_model_request(request, context.route, want_logprobs),
+        messages=context.messages,
+        tools=context.tools,
+        inputs=context.inputs,
+        output_format=output_format,
+        max_infer_iters=request.max_infer_iters or given.max_infer_iters,
+        max_parallel_tools=given.max_parallel_tools,
+        seal=given.sealer.seal if "reasoning.encrypted_content" in include else None,
+        want_logprobs=want_logprobs,
+        base=context.base,
+        append_to_conversation=request.conversation_id is not None,
+    )
+
+
+async def gather(scope: Scope, request: ContextFields, given: Preparation) -> Context:
+    """History, input, tools and route of a request, rendered for the model."""
+    model = request.model or given.default_model
+    if not model:
+        raise InvalidRequest("Missing required parameter: 'model'.", param="model", code="missing_required_parameter")
+    if request.previous_response_id is not None and request.conversation is not None:
+        raise InvalidRequest(
+            "Give either 'previous_response_id' or 'conversation', not both.", param="previous_response_id"
+        )
+    tools = build(request.tools or (), request.tool_choice, given.server_tools)
+    given_items = _decode_inputs(request)
+    (base, history), route = await asyncio.gather(_history(scope, request, given), given.router.route(model))
+    inputs = await _resolve(scope, given_items, history, given.responses)
+    if not inputs and (request.input is None or not isinstance(request.input, str)) and base is None:
+        raise InvalidRequest("Missing required parameter: 'input'.", param="input", code="missing_required_parameter")
+    check_outputs(history, inputs)
+    items = [item for item, _ in inputs]
+    shown = visible([*history, *items], given.sealer.unseal)
+    messages = render(shown, tools, route.capabilities, request.instructions)
+    return Context(route=route, tools=tools, messages=messages, inputs=items, base=base)
+
+
+def _check(request: CreateResponse) -> None:
+    if request.metadata is not None and len(request.metadata) > _MAX_METADATA:
+        raise InvalidRequest(
+            f"'metadata' may have at most {_MAX_METADATA} pairs.", param="metadata", code="object_above_max_properties"
+        )
+    if request.background:
+        raise InvalidRequest("Background responses are not available on this server yet.", param="background")
+    if request.prompt is not None:
+        raise InvalidRequest("Stored prompts are not available on this server yet.", param="prompt")
+
+
+def _decode_inputs(request: ContextFields) -> list[tuple[Item | ItemReference, str]]:
+    given = request.input
+    if given is None:
+        return []
+    if isinstance(given, str):
+        return [(tidied(Message(role="user", content=[InputText(given)])), "input")]
+    found: list[tuple[Item | ItemReference, str]] = []
+    for index, raw in enumerate(given):
+        at = f"input[{index}]"
+        for item in decode_input(raw, at):
+            _check_item(item, at)
+            found.append((item, at))
+    return found
+
+
+def _check_item(item: Item | ItemReference, at: str) -> None:
+    if isinstance(item, Message):
+        parts, field = item.content, "content"
+    elif isinstance(item, FunctionCallOutput | CustomToolCallOutput):
+        parts, field = item.output, "output"
+    else:
+        return
+    for index, part in enumerate(parts):
+        where = f"{at}.{field}[{index}]"
+        if isinstance(part, InputImage) and not part.image_url:
+            _no_file_ids(part.file_id, f"{where}.image_url", f"{where}.file_id")
+        elif isinstance(part, InputFile) and not (part.file_data or part.file_url):
+            _no_file_ids(part.file_id, f"{where}.file_data", f"{where}.file_id")
+
+
+def _no_file_ids(file_id: str | None, missing: str, at: str) -> None:
+    if file_id:
+        raise InvalidRequest("Uploaded files are not available on this server yet; send the data or a URL.", param=at)
+    raise InvalidRequest(f"Missing required parameter: '{missing}'.", param=missing, code="missing_required_parameter")
+
+
+async def _history(
+    scope: Scope, request: ContextFields, given: Preparation
+) -> tuple[Checkpoint | None, list[Item]]:
+    """Where the history ends and what it holds: one look-up and one range scan."""
+    checkpoint: Checkpoint | None = None
+    if (previous := request.previous_response_id) is not None:
+        found = await given.responses.checkpoint(scope, previous) if plausible(previous) else None
+        if found is None:
+            raise PreviousNotFound(
+                f"Previous response with id '{previous}' not found. Responses made with 'store': false cannot be continued.",
+                param="previous_response_id",
+            )
+        row, checkpoint = found
+        if row.status not in _CONTINUABLE:
+            raise InvalidRequest(
+                f"Previous response '{previous}' is {row.status} and cannot be continued.", param="previous_response_id"
+            )
+    elif (conversation := request.conversation_id) is not None:
+        if not conversation.startswith("conv_"):
+            raise InvalidRequest("Conversation ids start with 'conv_'.", param="conversation")
+        checkpoint = await given.conversations.checkpoint(scope, conversation) if plausible(conversation) else None
+        if checkpoint is None:
+            raise NotFound(f"Conversation '{conversation}' not found.", param="conversation")
+    if checkpoint is None:
+        return None, []
+    stored = await given.responses.history(scope, checkpoint)
+    return checkpoint, [decode_stored(entry.kind, entry.id, entry.data) for entry in stored]
+
+
+async def _resolve(
+    scope: Scope, given: list[tuple[Item | ItemReference, str]], history: list[Item], responses: Responses
+) -> list[tuple[Item, str]]:
+    """The input with references followed, and without what the history already holds: each item reaches the model once."""
+    known = {item.id for item in history}
+    wanted = [item.id for item, _ in given if isinstance(item, ItemReference) and item.id not in known]
+    stored = await responses.find_items(scope, [i for i in wanted if plausible(i)]) if wanted else {}
+    found: dict[str, Item] = {}
+    result: list[tuple[Item, str]] = []
+    for item, at in given:
+        if isinstance(item, ItemReference):
+            if item.id in known or item.id in found:
+                continue
+            if (entry := stored.get(item.id)) is None:
+                raise NotFound(f"Item with id '{item.id}' not found.", param=f"{at}.id")
+            item = decode_stored(entry.kind, entry.id, entry.data)
+        elif item.id in known:
+            continue
+        elif item.id in found:
+            if encode_item(found[item.id]) == encode_item(item):
+                continue
+            if not isinstance(item, OpaqueItem):
+                item.id = None
+                item = tidied(item)
+        found[item.id or ""] = item
+        result.append((item, at))
+    return result
+
+
+def _output_format(text: TextOptions | None) -> OutputFormat | None:
+    """The wanted format, or None for text. InvalidRequest when a json_schema lacks its name or schema."""
+    if text is None or text.format is None or text.format.type == "text":
+        return None
+    given = text.format
+    if given.type == "json_object":
+        return OutputFormat("json_object")
+    for name in ("name", "schema"):
+        if not getattr(given, name):
+            at = f"text.format.{name}"
+            raise InvalidRequest(f"Missing required parameter: '{at}'.", param=at, code="missing_required_parameter")
+    return OutputFormat(
+        "json_schema",
+        name=given.name or "",
+        schema=Raw(encode(given.schema)),
+        strict=given.strict or None,
+        description=given.description or None,
+    )
+
+
+def _model_request(request: CreateResponse, route: Route, want_logprobs: bool) -> ModelRequest:
+    """What the caller set, and nothing it did not (bug case 22)."""
+    verbosity = request.text.verbosity if request.text else None
+    return ModelRequest(
+        model=route.upstream,
+        messages=[],
+        parallel_tool_calls=request.parallel_tool_calls,
+        max_output_tokens=request.max_output_tokens,
+        temperature=request.temperature,
+        top_p=request.top_p,
+        presence_penalty=request.presence_penalty,
+        frequency_penalty=request.frequency_penalty,
+        top_logprobs=request.top_logprobs,
+        logprobs=want_logprobs,
+        reasoning_effort=request.reasoning.effort if request.reasoning and route.capabilities.reasoning_effort else None,
+        verbosity=verbosity or None,
+        service_tier=request.service_tier,
+        prompt_cache_key=request.prompt_cache_key,
+        safety_identifier=request.safety_identifier,
+    )
+
+
+def _echo(request: CreateResponse, tools: ToolSet, default_model: str) -> Response:
+    """The response before its first round: the settings as they apply, with defaults where the caller set none."""
+    text = request.text or TextOptions()
+    conversation = request.conversation_id
+    response = Response(
+        id=new_id("resp"),
+        created_at=int(time.time()),
+        model=request.model or default_model,
+        instructions=request.instructions,
+        max_output_tokens=request.max_output_tokens,
+        max_tool_calls=request.max_tool_calls,
+        previous_response_id=request.previous_response_id,
+        conversation=ConversationRef(conversation) if conversation else None,
+        prompt_cache_key=request.prompt_cache_key,
+        reasoning=request.reasoning or ReasoningOptions(),
+        safety_identifier=request.safety_identifier,
+        text=TextOptions(format=_echo_format(text.format), verbosity=text.verbosity or UNSET),
+        tool_choice=tools.choice.echo,
+        tools=tools.echo,
+        truncation=request.truncation or "disabled",
+        user=request.user,
+        metadata=request.metadata or {},
+    )
+    for name in ("parallel_tool_calls", "store", "temperature", "top_p", "presence_penalty", "frequency_penalty"):
+        if (value := getattr(request, name)) is not None:
+            setattr(response, name, value)
+    response.top_logprobs = request.top_logprobs or 0
+    if request.service_tier is not None and request.service_tier != "auto":
+        response.service_tier = request.service_tier
+    return response
+
+
+def _echo_format(given: TextFormat | None) -> TextFormat:
+    if given is None:
+        return TextFormat()
+    if given.type == "json_schema":
+        return TextFormat(
+            type=given.type,
+            name=given.name,
+            description=given.description or None,
+            schema=given.schema,
+            strict=given.strict is True,
+        )
+    return TextFormat(type=given.type)

@@ -1,0 +1,206 @@
+"""Items to model messages: synchronous and total.
+
+The rendered history is append-only, so a turn never changes bytes before its own input. A call and its output always
+stand together, as model servers demand: outputs follow the message that made the calls, wherever the client put them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from treadle.engine.assembler import is_object
+from treadle.engine.toolset import ToolSet
+from treadle.ports import (
+    AudioPart,
+    Capabilities,
+    FilePart,
+    ImagePart,
+    ModelCall,
+    ModelMessage,
+    ModelPart,
+    TextPart,
+)
+from treadle.wire.base import encode
+from treadle.wire.content import (
+    InputAudio,
+    InputFile,
+    InputImage,
+    InputText,
+    MessagePart,
+    OutputText,
+    PlainText,
+    Refusal,
+)
+from treadle.wire.items import (
+    CallOutput,
+    CustomToolCall,
+    CustomToolCallOutput,
+    FunctionCall,
+    FunctionCallOutput,
+    Message,
+    Reasoning,
+    TypedItem,
+)
+
+NO_OUTPUT = "(This call was not answered.)"
+NO_IMAGE = "[An image stands here; this model does not read images.]"
+NO_FILE = "[A file stands here; this model does not read files.]"
+
+
+def render(
+    items: Sequence[TypedItem], tools: ToolSet, capabilities: Capabilities, instructions: str | None = None
+) -> list[ModelMessage]:
+    """The messages for a model: instructions once and first, then the items in order."""
+    drawing = _Drawing(items, tools, capabilities)
+    if instructions:
+        drawing.messages.append(ModelMessage(_system_role(capabilities), instructions))
+    for index, item in enumerate(items):
+        drawing.add(item, index)
+    drawing.flush()
+    return drawing.messages if capabilities.system_anywhere else _system_first(drawing.messages)
+
+
+class _Drawing:
+    """The messages so far and the assistant message that is still collecting text, reasoning and calls."""
+
+    def __init__(self, items: Sequence[TypedItem], tools: ToolSet, capabilities: Capabilities) -> None:
+        self.messages: list[ModelMessage] = []
+        self._tools = tools
+        self._can = capabilities
+        self._assistant: ModelMessage | None = None
+        self._outputs: dict[str, CallOutput] = {}
+        turn_start = -1
+        for index, item in enumerate(items):
+            if isinstance(item, FunctionCallOutput | CustomToolCallOutput):
+                self._outputs.setdefault(item.call_id, item)
+            elif isinstance(item, Message) and item.role == "user":
+                turn_start = index
+        self._turn_start = turn_start
+
+    def add(self, item: TypedItem, index: int) -> None:
+        match item:
+            case Message(role="assistant"):
+                self._say(item)
+            case Message():
+                self.flush()
+                self.messages.append(self._message(item))
+            case Reasoning():
+                if self._can.reasoning_back and index > self._turn_start:
+                    self._speaker(new=self._answered()).reasoning = _thoughts(item)
+            case FunctionCall():
+                arguments = item.arguments if is_object(item.arguments) else _quoted(item.arguments)
+                self._call(item, arguments)
+            case CustomToolCall():
+                self._call(item, encode({"input": item.input}).decode())
+            case FunctionCallOutput() | CustomToolCallOutput():
+                # Rendered with its call. An unanswered call and its late answer still become one exchange.
+                self.flush()
+
+    def flush(self) -> None:
+        """Ends the assistant message, with the outputs of its calls right behind it."""
+        message, self._assistant = self._assistant, None
+        if message is None:
+            return
+        self.messages.append(message)
+        images: list[ModelPart] = []
+        for call in message.calls:
+            output = self._outputs.get(call.id)
+            text = NO_OUTPUT if output is None else self._output_text(output, images)
+            self.messages.append(ModelMessage("tool", text, call_id=call.id))
+        if images:
+            # Tool messages carry text only on nearly all servers, so pictures follow as the user's.
+            self.messages.append(ModelMessage("user", images))
+
+    def _answered(self) -> bool:
+        return self._assistant is not None and bool(self._assistant.content)
+
+    def _speaker(self, *, new: bool = False) -> ModelMessage:
+        if new:
+            self.flush()
+        if self._assistant is None:
+            self._assistant = ModelMessage("assistant", "", calls=[])
+        return self._assistant
+
+    def _say(self, item: Message) -> None:
+        """Text after a call belongs to the call's message; text after text is a message of its own."""
+        open_message = self._assistant
+        speaker = self._speaker(new=open_message is not None and bool(open_message.content) and not open_message.calls)
+        for part in item.content:
+            if isinstance(part, OutputText | InputText | PlainText):
+                speaker.content = f"{speaker.content}{part.text}"
+            elif isinstance(part, Refusal):
+                speaker.refusal = (speaker.refusal or "") + part.refusal
+
+    def _call(self, item: FunctionCall | CustomToolCall, arguments: str) -> None:
+        namespace = item.namespace if isinstance(item.namespace, str) else None
+        name = self._tools.seen_name(item.name, namespace)
+        self._speaker().calls.append(ModelCall(item.call_id, name, arguments))
+
+    def _message(self, item: Message) -> ModelMessage:
+        role = item.role if item.role == "user" else _system_role(self._can)
+        assert not isinstance(item.content, str)
+        parts = [self._part(part) for part in item.content]
+        return ModelMessage(role, _joined(parts))
+
+    def _part(self, part: MessagePart) -> ModelPart:
+        match part:
+            case InputImage():
+                return ImagePart(part.image_url or "", part.detail) if self._can.images else TextPart(NO_IMAGE)
+            case InputFile():
+                if not self._can.files:
+                    return TextPart(NO_FILE)
+                return FilePart(part.file_data or part.file_url or "", part.filename)
+            case InputAudio():
+                return AudioPart(part.input_audio.data, part.input_audio.format)
+            case Refusal():
+                return TextPart(part.refusal)
+            case _:
+                return TextPart(part.text)
+
+    def _output_text(self, output: CallOutput, images: list[ModelPart]) -> str:
+        if isinstance(output.output, str):
+            return output.output
+        texts: list[str] = []
+        for part in (self._part(part) for part in output.output):
+            if isinstance(part, TextPart):
+                texts.append(part.text)
+            else:
+                texts.append("[An attachment of this output follows in the next message.]")
+                images.append(part)
+        return "\n".join(texts)
+
+
+def _system_role(capabilities: Capabilities) -> Literal["developer", "system"]:
+    return "developer" if capabilities.developer_role else "system"
+
+
+def _joined(parts: list[ModelPart]) -> str | list[ModelPart]:
+    """Plain text where all is text: older chat templates know nothing else."""
+    texts = [part.text for part in parts if isinstance(part, TextPart)]
+    return "\n".join(texts) if len(texts) == len(parts) else parts
+
+
+def _thoughts(item: Reasoning) -> str | None:
+    if not item.content:
+        return None
+    return "".join(part.text for part in item.content) or None
+
+
+def _quoted(arguments: str) -> str:
+    """Broken arguments as a JSON object: servers refuse a history that holds anything else (bug case 14)."""
+    return encode({"invalid_arguments": arguments}).decode()
+
+
+def _system_first(messages: list[ModelMessage]) -> list[ModelMessage]:
+    """All system messages as one leading message, nothing dropped (bug case 20)."""
+    system = [message for message in messages if message.role in ("system", "developer")]
+    if not system or (len(system) == 1 and messages[0] is system[0]):
+        return messages
+    texts = [m.content if isinstance(m.content, str) else _as_text(m.content) for m in system]
+    merged = ModelMessage(system[0].role, "\n\n".join(texts))
+    return [merged, *(message for message in messages if message.role not in ("system", "developer"))]
+
+
+def _as_text(parts: list[ModelPart]) -> str:
+    return "\n".join(part.text for part in parts if isinstance(part, TextPart))

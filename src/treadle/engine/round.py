@@ -1,0 +1,105 @@
+"""One model call and what follows from it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+import msgspec
+
+from treadle.engine.assembler import Assembler, ModelCallMade
+from treadle.engine.structured import HeldText, withholds
+from treadle.engine.turn import Again, ClientAction, Finished, RoundDecision, Stopped, Turn
+from treadle.ports import ModelMessage, ModelRequest
+from treadle.wire.events import Event
+
+
+class Round:
+    """Runs one model call: `events()` first, then `made`, `decision` and `unfit` say what came of it."""
+
+    def __init__(self, turn: Turn, messages: list[ModelMessage], *, final: bool = False) -> None:
+        self._turn = turn
+        self._messages = messages
+        self._final = final
+        """The schema pass of a withheld output format: no tools any more."""
+        self._held = HeldText() if withholds(turn.plan) and not final else None
+        self.assembler = Assembler(turn)
+        self.made: list[ModelCallMade] = []
+        self.decision: RoundDecision = Finished()
+        self.unfit = False
+        """The answer was held back because it does not fit the output format; ask again with `final`."""
+
+    async def events(self) -> AsyncGenerator[list[Event], None]:
+        """One batch per network read. Upstream faults are raised; `abort` then closes what is open."""
+        assembler, held = self.assembler, self._held
+        stream = self._turn.plan.model.stream(self._request())
+        async with aclosing(stream) as chunks:
+            async for batch in chunks:
+                out: list[Event] = []
+                assembler.feed(batch if held is None else held.filter(batch), out)
+                if out:
+                    yield out
+        yield self._conclude()
+
+    def abort(self, out: list[Event]) -> None:
+        if self._held is not None:
+            self.assembler.feed(self._held.release(), out)
+        self.assembler.abort(out)
+
+    def _conclude(self) -> list[Event]:
+        turn, assembler, held, out = self._turn, self.assembler, self._held, list[Event]()
+        turn.rounds += 1
+        turn.add_usage(assembler.usage) if assembler.usage else None
+        reason = assembler.finish_reason
+        cut = reason in ("length", "content_filter")
+        if held is not None and turn.plan.output_format is not None:
+            self.unfit = not cut and not assembler.called and not held.fits(turn.plan.output_format)
+            if not self.unfit:
+                assembler.feed(held.release(), out)
+        self.made = assembler.finish("incomplete" if cut else "completed", out)
+        self.decision = self._decide(cut)
+        return out
+
+    def _decide(self, cut: bool) -> RoundDecision:
+        turn = self._turn
+        if cut:
+            return Stopped("content_filter" if self.assembler.finish_reason == "content_filter" else "max_output_tokens")
+        if not self.made and not self.unfit:
+            return Finished()
+        if any(call.binding.owner == "client" for call in self.made):
+            return ClientAction()
+        if turn.rounds >= turn.plan.max_infer_iters:
+            return Stopped("max_iterations_exceeded")
+        if remaining_tokens(turn) == 0:
+            return Stopped("max_output_tokens")
+        return Again()
+
+    def _request(self) -> ModelRequest:
+        """The plan's request with this round's messages, tools and what is left of the limits."""
+        turn, plan = self._turn, self._turn.plan
+        request = msgspec.structs.replace(plan.request, messages=self._messages, max_output_tokens=remaining_tokens(turn))
+        if plan.tools.functions and plan.capabilities.tools and not self._final:
+            request.functions = plan.tools.functions
+            request.tool_choice = self._choice()
+            if not plan.capabilities.parallel_flag:
+                request.parallel_tool_calls = None
+        else:
+            request.parallel_tool_calls = None
+        request.output_format = None if self._held is not None else plan.output_format
+        return request
+
+    def _choice(self) -> str | None:
+        """Forced for the first call only, or the loop would never end (bug case 13); `none` once the calls are used up."""
+        turn = self._turn
+        limit = turn.response.max_tool_calls
+        if limit is not None and turn.server_calls >= limit:
+            return "none"
+        if turn.plan.tools.choice.mode == "none":
+            return "none"
+        return turn.plan.tools.first_choice if turn.rounds == 0 else None
+
+
+def remaining_tokens(turn: Turn) -> int | None:
+    """What is left of `max_output_tokens` for the next call."""
+    limit = turn.response.max_output_tokens
+    return None if limit is None else max(0, limit - turn.usage.output_tokens)

@@ -1,0 +1,158 @@
+"""The types of a turn: Plan (frozen), Turn (the only mutable state), and what may follow a round."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from msgspec import Raw
+
+from treadle.engine.toolset import ToolSet
+from treadle.errors import ContextTooLong, InvalidRequest, QuotaExceeded, ServerError
+from treadle.ports import Capabilities, ChatModel, Checkpoint, ModelMessage, ModelRequest, ModelUsage, OutputFormat
+from treadle.scope import Scope
+from treadle.wire.items import Item
+from treadle.wire.responses import (
+    IncompleteDetails,
+    InputTokensDetails,
+    OutputTokensDetails,
+    Response,
+    ResponseError,
+    Usage,
+)
+
+Reason = Literal["max_output_tokens", "content_filter", "max_iterations_exceeded"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The result of preparation. What is not in the plan, the loop may not look up."""
+
+    scope: Scope
+    response: Response
+    """The response as it stands before the first round: ids, echo of the request, no output."""
+    model: ChatModel
+    capabilities: Capabilities
+    request: ModelRequest
+    """Everything for the first model call but messages and tools."""
+    messages: list[ModelMessage]
+    tools: ToolSet
+    inputs: list[Item]
+    """This turn's own input items, as they will be stored."""
+    output_format: OutputFormat | None = None
+    max_infer_iters: int = 10
+    max_parallel_tools: int = 8
+    seal: Callable[[str], str] | None = None
+    """Encrypts reasoning for the client; set when it asked for it."""
+    want_logprobs: bool = False
+    base: Checkpoint | None = None
+    append_to_conversation: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """Nothing left to run."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientAction:
+    """The client has to run calls of its own; the turn is complete."""
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """Outputs are in the messages: call the model once more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """A limit ended the turn."""
+
+    reason: Reason
+
+
+RoundDecision = Finished | ClientAction | Again | Stopped
+
+
+@dataclass(slots=True)
+class Turn:
+    """What changes while a response is made. `items[i]` is what was announced under output index i."""
+
+    plan: Plan
+    response: Response
+    items: list[Item] = field(default_factory=list)
+    raws: dict[int, Raw] = field(default_factory=dict)
+    """JSON of the items that are done, by output index."""
+    sequence: int = 0
+    rounds: int = 0
+    server_calls: int = 0
+    usage: ModelUsage = field(default_factory=ModelUsage)
+    fault: ServerError | None = None
+    settling: bool = False
+    """Set when storing began: from then on the outcome stands, whatever happens to the client."""
+
+    def next_sequence(self) -> int:
+        number = self.sequence
+        self.sequence = number + 1
+        return number
+
+    def add_usage(self, usage: ModelUsage) -> None:
+        total = self.usage
+        total.input_tokens += usage.input_tokens
+        total.output_tokens += usage.output_tokens
+        total.cached_tokens += usage.cached_tokens
+        total.cache_write_tokens += usage.cache_write_tokens
+        total.reasoning_tokens += usage.reasoning_tokens
+
+    def snapshot(self) -> Response:
+        """The response with the items done so far."""
+        self.response.output = [self.raws[index] for index in sorted(self.raws)]
+        return self.response
+
+    def complete(self) -> None:
+        self._end()
+        self.response.status = "completed"
+
+    def stop(self, reason: Reason) -> None:
+        self._end()
+        self.response.status = "incomplete"
+        self.response.incomplete_details = IncompleteDetails(reason)
+
+    def fail(self, fault: ServerError) -> None:
+        self.fault = fault
+        self._end()
+        self.response.completed_at = None
+        self.response.status = "failed"
+        self.response.incomplete_details = None
+        self.response.error = ResponseError(response_code(fault), fault.message)
+
+    def cancel(self) -> None:
+        self._end()
+        self.response.completed_at = None
+        self.response.status = "cancelled"
+
+    def _end(self) -> None:
+        self.snapshot()
+        self.response.completed_at = int(time.time())
+        self.response.usage = wire_usage(self.usage)
+
+
+def response_code(fault: ServerError) -> str:
+    """A code from the closed set that strict clients accept inside a response (contract §4)."""
+    if isinstance(fault, QuotaExceeded):
+        return "rate_limit_exceeded"
+    if isinstance(fault, ContextTooLong | InvalidRequest):
+        return "invalid_prompt"
+    return "server_error"
+
+
+def wire_usage(usage: ModelUsage) -> Usage:
+    return Usage(
+        input_tokens=usage.input_tokens,
+        input_tokens_details=InputTokensDetails(usage.cached_tokens, usage.cache_write_tokens),
+        output_tokens=usage.output_tokens,
+        output_tokens_details=OutputTokensDetails(usage.reasoning_tokens),
+        total_tokens=usage.input_tokens + usage.output_tokens,
+    )

@@ -1,0 +1,1 @@
+"""Shapes only: every object that crosses the wire, with no behaviour beyond (de)normalising."""

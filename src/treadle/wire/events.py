@@ -1,0 +1,147 @@
+"""Every stream event that this server makes, in the order in which a stream uses them (contract §7.3)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Raw
+
+from treadle.errors import ErrorBody
+from treadle.ports import TokenLogprob
+from treadle.wire.content import ContentPart
+from treadle.wire.responses import Response
+
+_Item = Annotated[Raw, Meta(extra_json_schema={"$ref": "#/components/schemas/Item"})]
+
+
+class _Event(msgspec.Struct, tag_field="type", kw_only=True, gc=False):
+    sequence_number: int
+
+
+class _Lifecycle(_Event, kw_only=True):
+    response: Response
+
+
+class ResponseCreated(_Lifecycle, tag="response.created"): ...
+
+
+class ResponseInProgress(_Lifecycle, tag="response.in_progress"): ...
+
+
+class ResponseCompleted(_Lifecycle, tag="response.completed"): ...
+
+
+class ResponseIncomplete(_Lifecycle, tag="response.incomplete"): ...
+
+
+class ResponseFailed(_Lifecycle, tag="response.failed"): ...
+
+
+class ErrorEvent(_Event, tag="error", kw_only=True):
+    """Both known shapes in one object: flat for OpenAI's types, nested for Open Responses (contract §7.4)."""
+
+    code: str | None
+    message: str
+    param: str | None
+    error: ErrorBody
+
+
+class OutputItemAdded(_Event, tag="response.output_item.added", kw_only=True):
+    output_index: int
+    item: _Item
+
+
+class OutputItemDone(_Event, tag="response.output_item.done", kw_only=True):
+    output_index: int
+    item: _Item
+
+
+class _OfItem(_Event, kw_only=True):
+    item_id: str
+    output_index: int
+
+
+class _OfPart(_OfItem, kw_only=True):
+    content_index: int
+
+
+class ContentPartAdded(_OfPart, tag="response.content_part.added", kw_only=True):
+    response_id: str
+    part: ContentPart
+
+
+class ContentPartDone(_OfPart, tag="response.content_part.done", kw_only=True):
+    response_id: str
+    part: ContentPart
+
+
+class OutputTextDelta(_OfPart, tag="response.output_text.delta", kw_only=True):
+    delta: str
+    logprobs: list[TokenLogprob] = []
+
+
+class OutputTextDone(_OfPart, tag="response.output_text.done", kw_only=True):
+    text: str
+    logprobs: list[TokenLogprob] = []
+
+
+class RefusalDelta(_OfPart, tag="response.refusal.delta", kw_only=True):
+    delta: str
+
+
+class RefusalDone(_OfPart, tag="response.refusal.done", kw_only=True):
+    refusal: str
+
+
+class ReasoningTextDelta(_OfPart, tag="response.reasoning_text.delta", kw_only=True):
+    delta: str
+
+
+class ReasoningTextDone(_OfPart, tag="response.reasoning_text.done", kw_only=True):
+    text: str
+
+
+class FunctionCallArgumentsDelta(_OfItem, tag="response.function_call_arguments.delta", kw_only=True):
+    delta: str
+
+
+class FunctionCallArgumentsDone(_OfItem, tag="response.function_call_arguments.done", kw_only=True):
+    name: str
+    arguments: str
+
+
+class CustomToolCallInputDelta(_OfItem, tag="response.custom_tool_call_input.delta", kw_only=True):
+    delta: str
+
+
+class CustomToolCallInputDone(_OfItem, tag="response.custom_tool_call_input.done", kw_only=True):
+    input: str
+
+
+Terminal = ResponseCompleted | ResponseIncomplete | ResponseFailed
+Event = (
+    ResponseCreated
+    | ResponseInProgress
+    | Terminal
+    | ErrorEvent
+    | OutputItemAdded
+    | OutputItemDone
+    | ContentPartAdded
+    | ContentPartDone
+    | OutputTextDelta
+    | OutputTextDone
+    | RefusalDelta
+    | RefusalDone
+    | ReasoningTextDelta
+    | ReasoningTextDone
+    | FunctionCallArgumentsDelta
+    | FunctionCallArgumentsDone
+    | CustomToolCallInputDelta
+    | CustomToolCallInputDone
+)
+
+
+def name_of(event: Event) -> str:
+    """The event's `type`."""
+    return str(type(event).__struct_config__.tag)

@@ -1,0 +1,226 @@
+"""Every item kind, as input and as output, in one tagged union; and how loose input becomes one of them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, Raw, UnsetType
+
+from treadle.errors import InvalidRequest
+from treadle.ids import new_id
+from treadle.wire.base import Text, decode, encode
+from treadle.wire.content import InputText, MessagePart, OutputText, ReasoningText, SummaryText, tidy
+
+Status = Literal["in_progress", "completed", "incomplete"]
+CallId = Annotated[str, Meta(min_length=1, max_length=64)]
+
+
+class Message(msgspec.Struct, tag_field="type", tag="message", kw_only=True):
+    """A message. After `tidied`, `content` is a list and `id` and `status` are set."""
+
+    id: str | None = None
+    role: Literal["user", "assistant", "system", "developer"]
+    status: Status | None = None
+    content: Text | list[MessagePart]
+    phase: Literal["commentary", "final_answer"] | None | UnsetType = UNSET
+
+
+class FunctionCall(msgspec.Struct, tag_field="type", tag="function_call", kw_only=True):
+    id: str | None = None
+    status: Status | None = None
+    call_id: CallId
+    name: str
+    arguments: Text
+    namespace: str | None | UnsetType = UNSET
+
+
+class FunctionCallOutput(msgspec.Struct, tag_field="type", tag="function_call_output", kw_only=True):
+    id: str | None = None
+    status: Status | None = None
+    call_id: CallId
+    output: Text | list[MessagePart]
+
+
+class CustomToolCall(msgspec.Struct, tag_field="type", tag="custom_tool_call", kw_only=True):
+    id: str | None = None
+    status: Status | None = None
+    call_id: CallId
+    name: str
+    input: Text
+    namespace: str | None | UnsetType = UNSET
+
+
+class CustomToolCallOutput(msgspec.Struct, tag_field="type", tag="custom_tool_call_output", kw_only=True):
+    id: str | None = None
+    status: Status | None = None
+    call_id: CallId
+    output: Text | list[MessagePart]
+
+
+class Reasoning(msgspec.Struct, tag_field="type", tag="reasoning", kw_only=True):
+    """What the model thought. `content` holds the raw text, `encrypted_content` the same sealed under our key."""
+
+    id: str | None = None
+    status: Status | None | UnsetType = UNSET
+    summary: list[SummaryText] | None = None
+    content: list[ReasoningText] | None | UnsetType = UNSET
+    encrypted_content: Text | None | UnsetType = UNSET
+
+
+class ItemReference(msgspec.Struct, tag_field="type", tag="item_reference"):
+    """Stands for a stored item. Never stored itself."""
+
+    id: str
+
+
+class OpaqueItem(msgspec.Struct):
+    """An item of a kind that this server does not interpret: kept, shown unchanged, hidden from models."""
+
+    kind: str
+    id: str
+    raw: Raw
+
+
+TypedItem = Message | FunctionCall | FunctionCallOutput | CustomToolCall | CustomToolCallOutput | Reasoning
+Item = TypedItem | OpaqueItem
+"""An entry of a thread."""
+
+CallOutput = FunctionCallOutput | CustomToolCallOutput
+
+_PREFIXES: dict[type[msgspec.Struct], str] = {
+    Message: "msg",
+    FunctionCall: "fc",
+    FunctionCallOutput: "fco",
+    CustomToolCall: "ctc",
+    CustomToolCallOutput: "ctco",
+    Reasoning: "rs",
+}
+_KINDS: dict[type[msgspec.Struct], str] = {cls: str(cls.__struct_config__.tag) for cls in _PREFIXES}
+
+_typed: msgspec.json.Decoder[TypedItem | ItemReference] = msgspec.json.Decoder(TypedItem | ItemReference)
+_loose = msgspec.json.Decoder(dict[str, Raw])
+_text = msgspec.json.Decoder(str)
+_parts = msgspec.json.Decoder(list[Raw])
+_id = msgspec.json.Decoder(str | None)
+_string_map = msgspec.json.Decoder(dict[str, Raw])
+
+
+def kind_of(item: Item) -> str:
+    return item.kind if isinstance(item, OpaqueItem) else _KINDS[type(item)]
+
+
+def encode_item(item: Item) -> bytes:
+    return bytes(item.raw) if isinstance(item, OpaqueItem) else encode(item)
+
+
+def item_raw(item: Item) -> Raw:
+    return item.raw if isinstance(item, OpaqueItem) else Raw(encode(item))
+
+
+def decode_stored(kind: str, item_id: str, data: bytes) -> Item:
+    """An item that we stored ourselves."""
+    if kind in _TYPED_KINDS:
+        item: TypedItem | ItemReference = _typed.decode(data)
+        assert not isinstance(item, ItemReference)
+        return item
+    return OpaqueItem(kind, item_id, Raw(data))
+
+
+_TYPED_KINDS = frozenset(_KINDS.values())
+
+
+def decode_input(raw: Raw, at: str) -> list[Item | ItemReference]:
+    """One entry of `input` as items: the typed decode first, loose shapes only when that fails (architecture §2).
+
+    `at` is the entry's path. InvalidRequest when it is no item at all.
+    """
+    try:
+        item = _typed.decode(raw)
+    except (msgspec.MsgspecError, RecursionError):
+        return _decode_loose(raw, at)
+    return [item] if isinstance(item, ItemReference) else [tidied(item)]
+
+
+def tidied(item: TypedItem) -> TypedItem:
+    """The item as we store and show it: an id, a status, content as parts, nothing null that must be absent."""
+    if not item.id:
+        item.id = new_id(_PREFIXES[type(item)])
+    if isinstance(item, Message):
+        content = item.content
+        if isinstance(content, str):
+            item.content = [OutputText(text=content) if item.role == "assistant" else InputText(content)]
+        else:
+            item.content = [tidy(part) for part in content]
+        item.phase = item.phase or UNSET
+    elif isinstance(item, FunctionCallOutput | CustomToolCallOutput):
+        if not isinstance(item.output, str):
+            item.output = [tidy(part) for part in item.output]
+    elif isinstance(item, FunctionCall | CustomToolCall):
+        item.namespace = item.namespace or UNSET
+    else:
+        item.summary = item.summary or []
+        item.content = item.content or UNSET
+        item.encrypted_content = item.encrypted_content or UNSET
+        item.status = item.status or UNSET
+        return item
+    item.status = item.status or "completed"
+    return item
+
+
+def _decode_loose(raw: Raw, at: str) -> list[Item | ItemReference]:
+    fields = decode(_loose, raw, at)
+    kind = _kind_of_loose(fields, at)
+    if kind == "message":
+        fields["type"] = Raw(b'"message"')
+        return _loose_message(fields, at)
+    if kind == "item_reference" or kind in _TYPED_KINDS:
+        fields["type"] = Raw(encode(kind))
+        item = decode(_typed, encode(fields), at)
+        return [item] if isinstance(item, ItemReference) else [tidied(item)]
+    item_id = decode(_id, fields.get("id", Raw(b"null")), f"{at}.id") or new_id("item")
+    fields["id"] = Raw(encode(item_id))
+    return [OpaqueItem(kind, item_id, Raw(encode(fields)))]
+
+
+def _kind_of_loose(fields: dict[str, Raw], at: str) -> str:
+    """The `type`, or what its absence means: a message has a role, a reference has nothing but an id."""
+    declared = fields.get("type", Raw(b"null"))
+    if bytes(declared) != b"null":
+        kind = decode(_text, declared, f"{at}.type")
+        if not kind or len(kind) > 64:
+            raise InvalidRequest(f"Invalid value for '{at}.type'.", param=f"{at}.type")
+        return kind
+    if "role" in fields:
+        return "message"
+    if set(fields) <= {"id", "type"} and "id" in fields:
+        return "item_reference"
+    raise InvalidRequest(f"Missing required parameter: '{at}.type'.", param=f"{at}.type", code="missing_required_parameter")
+
+
+def _loose_message(fields: dict[str, Raw], at: str) -> list[Item | ItemReference]:
+    """A message that did not decode: calls embedded in its content become calls of their own (bug case 30)."""
+    calls: list[Raw] = []
+    content = bytes(fields.get("content", Raw(b"null")))
+    if content == b"null":
+        fields["content"] = Raw(b'""')
+    elif content[:1] == b"[":
+        parts = decode(_parts, Raw(content), f"{at}.content")
+        calls = [part for part in parts if _embedded_call(part)]
+        if calls:
+            fields["content"] = Raw(encode([part for part in parts if part not in calls]))
+    message = decode(_typed, encode(fields), at)
+    assert isinstance(message, Message)
+    found: list[Item | ItemReference] = []
+    if message.content or not calls:
+        found.append(tidied(message))
+    for call in calls:
+        found.extend(decode_input(call, f"{at}.content"))
+    return found
+
+
+def _embedded_call(part: Raw) -> bool:
+    try:
+        return bytes(_string_map.decode(part).get("type", Raw(b""))) in (b'"function_call"', b'"custom_tool_call"')
+    except msgspec.MsgspecError:
+        return False
