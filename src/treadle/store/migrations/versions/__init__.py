@@ -1,0 +1,1 @@
+"""One file per schema revision, named in `treadle.store.db.REVISIONS`."""
