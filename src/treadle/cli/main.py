@@ -20,7 +20,11 @@ _CONFIG_HELP = "configuration file; default: what TREADLE_CONFIG names, else tre
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; the process's exit code. 0 all went well, 1 something is wrong, 2 the call is, 130 Ctrl-C."""
-    arguments = build_parser().parse_args(argv)
+    parser = build_parser()
+    arguments = parser.parse_args(argv)
+    if arguments.command is None:
+        parser.print_help()
+        return 2
     try:
         return _run(arguments)
     except KeyboardInterrupt:
@@ -37,7 +41,7 @@ def build_parser() -> argparse.ArgumentParser:
         prog="treadle", description=_DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--version", action="version", version=f"treadle {__version__}")
-    commands = parser.add_subparsers(dest="command", metavar="command", required=True)
+    commands = parser.add_subparsers(dest="command", metavar="command")
     _listening(
         commands.add_parser(
             "serve",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 
 import aiohttp
 import msgspec
@@ -47,6 +48,9 @@ async def list_models(
             return _read(answer.status, body)
     except TimeoutError:
         return Listing(fault=f"no answer within {timeout_seconds:g} s")
+    except aiohttp.ClientConnectorError as error:
+        number = error.os_error.errno
+        return Listing(fault=f"cannot be reached: {os.strerror(number) if number and number > 0 else error.os_error}")
     except (aiohttp.ClientError, OSError, ValueError) as error:
         return Listing(fault=f"cannot be reached: {error}")
 

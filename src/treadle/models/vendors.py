@@ -224,7 +224,7 @@ VENDORS: tuple[Vendor, ...] = (
         url="https://integrate.api.nvidia.com/v1",
         key_variable="NVIDIA_API_KEY",
         key_required=True,
-        capabilities=_NO_FILES,
+        capabilities=Capabilities(files=False, parallel_flag=False),
         drops=_OPENAI_ONLY | {"parallel_tool_calls", "strict"},
         notes="Each model has a request schema of its own.",
     ),
@@ -279,7 +279,7 @@ VENDORS: tuple[Vendor, ...] = (
         title="Embedded model",
         kind="local",
         capabilities=Capabilities(
-            tools=False, images=False, files=False, parallel_flag=False, reasoning_effort=False, context_window=2048
+            tools=False, images=False, files=False, parallel_flag=False, reasoning_effort=False, context_window=8192
         ),
         closed_list=True,
         notes="A very small model inside the process, for trying things out. It cannot choose tools.",
