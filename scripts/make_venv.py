@@ -2,8 +2,8 @@
 
 Usage: python3 scripts/make_venv.py FOLDER
 
-Debian and Ubuntu split `venv` off from python3. Where it is missing, `virtualenv` is taken if pip can run it; where that
-is missing too, the message says what to install. Exit status 1 means no environment was made.
+Debian and Ubuntu split `venv` off from python3. Where it is missing, `virtualenv` is taken if there is one; else the
+message says what to install. Exit status 1 means no environment was made.
 """
 
 from __future__ import annotations

@@ -22,9 +22,9 @@ PUBLIC = {"__init__"}  # the version
 LAYERS: dict[str, set[str]] = {
     "__init__": set(),
     "__main__": {"cli"},
-    **{part: FOUNDATION for part in FOUNDATION},
-    "settings": {"errors"},
-    **{adapter: FOUNDATION for adapter in ADAPTERS},
+    **dict.fromkeys(FOUNDATION, FOUNDATION),
+    "settings": FOUNDATION,
+    **dict.fromkeys(ADAPTERS, FOUNDATION),
     "engine": FOUNDATION,
     "api": ENGINE,
     "http": USE_CASES | {"settings"},

@@ -9,7 +9,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "treadle"
 FILE_LINES = 500
 FUNCTION_LINES = 100
 
-# "path" or "path::function" -> lines it is allowed, with the reason beside it. Entries shrink and go; none may be added.
+# "path" or "path::function" -> lines it is allowed, the reason beside it. Entries shrink and go; none may be added.
 BASELINE: dict[str, int] = {}
 
 
@@ -39,7 +39,9 @@ def faults(root: Path, baseline: dict[str, int]) -> list[str]:
         elif lines != baseline[key]:
             verb = "grew" if lines > baseline[key] else "shrank: lower its baseline"
             found.append(f"{name} {verb} ({baseline[key]} -> {lines})")
-    return found + [f"{key} is within the limit now: drop it from the baseline" for key in sorted(baseline.keys() - used)]
+    return found + [
+        f"{key} is within the limit now: drop it from the baseline" for key in sorted(baseline.keys() - used)
+    ]
 
 
 def test_files_and_functions_stay_small() -> None:

@@ -1,0 +1,1 @@
+"""Treadle's testing kit."""

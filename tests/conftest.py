@@ -1,0 +1,42 @@
+"""What every test may use: the event loop it runs on and a scripted model server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+
+import pytest
+
+from treadle.testing.upstream import ScriptedUpstream
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--loop",
+        choices=("asyncio", "uvloop", "both"),
+        default="asyncio",
+        help="event loop under the async tests; the server itself runs on uvloop where there is one",
+    )
+
+
+def pytest_asyncio_loop_factories(
+    config: pytest.Config, item: pytest.Item
+) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    del item
+    chosen: str = config.getoption("--loop")
+    factories: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {}
+    if chosen in ("asyncio", "both"):
+        factories["asyncio"] = asyncio.new_event_loop
+    if chosen in ("uvloop", "both"):
+        import uvloop
+
+        factories["uvloop"] = uvloop.new_event_loop
+    return factories
+
+
+@pytest.fixture
+async def upstream() -> AsyncIterator[ScriptedUpstream]:
+    """A scripted model server; after the test every scripted turn must have been asked for, and nothing else."""
+    async with ScriptedUpstream() as server:
+        yield server
+    server.assert_consumed()
