@@ -90,6 +90,16 @@ def test_variables_take_every_kind_of_value() -> None:
     assert loaded.settings.aliases == {"fast": "my_box/a"}
 
 
+def test_a_group_of_texts_may_be_one_variable_with_json() -> None:
+    loaded = load(environ={"TREADLE_ALIASES": '{"fast": "a/b"}'})
+    assert (loaded.faults, loaded.unused) == ([], [])
+    assert loaded.settings.aliases == {"fast": "a/b"}
+    assert load(environ={"TREADLE_ALIASES": ""}).faults == []
+    assert [str(fault) for fault in load(environ={"TREADLE_ALIASES": "fast"}).faults] == [
+        "aliases: must be a group of settings, not `fast` (environment TREADLE_ALIASES)"
+    ]
+
+
 def test_a_variable_reaches_a_section_whose_name_has_capitals_and_dashes(tmp_path: Path) -> None:
     file = write(tmp_path, "models: {My-Box: {url: 'http://box/v1'}}")
     loaded = load(file, environ={"TREADLE_MODELS__MY_BOX__KEY": "k"})

@@ -42,10 +42,10 @@ class Answered(msgspec.Struct, frozen=True):
     models: tuple[str, ...]
 
 
-def go(arguments: argparse.Namespace) -> int:
+def go(arguments: argparse.Namespace, places: Sequence[Place] = USUAL_PLACES) -> int:
     """Looks around, reports, serves; 1 if the settings have faults or there is no model at all."""
     print("Looking for models: Ollama, LM Studio, llama.cpp and vLLM on this machine, keys in the environment …")
-    answered = asyncio.run(look(USUAL_PLACES))
+    answered = asyncio.run(look(places))
     loaded = load(
         arguments.config,
         flags=flags_of(arguments),

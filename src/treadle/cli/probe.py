@@ -16,7 +16,10 @@ _MOST_BYTES = 8 * 1024 * 1024
 
 
 class Listing(msgspec.Struct, frozen=True):
-    """What a server answered: the ids of its models, or what went wrong and under which HTTP status."""
+    """What a server answered: the ids of its models, or what it did wrong and under which HTTP status.
+
+    `fault` continues a sentence that begins with the server's address.
+    """
 
     models: tuple[str, ...] = ()
     fault: str = ""
@@ -47,7 +50,7 @@ async def list_models(
                 body += await answer.content.read(_MOST_BYTES - len(body))
             return _read(answer.status, body)
     except TimeoutError:
-        return Listing(fault=f"no answer within {timeout_seconds:g} s")
+        return Listing(fault=f"does not answer within {timeout_seconds:g} s")
     except aiohttp.ClientConnectorError as error:
         number = error.os_error.errno
         return Listing(fault=f"cannot be reached: {os.strerror(number) if number and number > 0 else error.os_error}")
@@ -75,7 +78,7 @@ async def list_providers(providers: dict[str, Provider]) -> dict[str, Listing]:
 
 def _read(status: int, body: bytes) -> Listing:
     if status in (401, 403):
-        return Listing(fault=f"the key is refused (HTTP {status})", status=status)
+        return Listing(fault=f"refuses the key (HTTP {status})", status=status)
     if status != 200:
         return Listing(fault=f"answers HTTP {status} to GET /models", status=status)
     try:

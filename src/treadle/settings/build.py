@@ -48,8 +48,8 @@ class Builder:
         return kind(**values)
 
     def _mapping(self, kind: object, node: Value | Branch | None, path: str, hide: bool) -> dict[str, object]:
-        if isinstance(node, Value) and not node.typed and node.text:
-            node = self._branch_from_text(node, path)
+        if isinstance(node, Value) and not node.typed:
+            node = self._branch_from_text(node) if node.text else None
         values: dict[str, object] = {}
         for name, below in self._branch(node, path).items():
             where = join(path, name)
@@ -86,7 +86,8 @@ class Builder:
             self.faults.append(Fault(path, f"must be a group of settings, not {shorten(node.data)}", node.origin))
         return {}
 
-    def _branch_from_text(self, node: Value, path: str) -> Value | Branch:
+    @staticmethod
+    def _branch_from_text(node: Value) -> Value | Branch:
         try:
             read = msgspec.json.decode(node.text or "")
         except msgspec.DecodeError:
@@ -186,7 +187,7 @@ def describe(kind: object) -> str:
     bare = strip(kind)
     for part in get_args(bare) if get_origin(bare) in (Union, types.UnionType) else (bare,):
         if get_origin(part) is Literal:
-            return "one of " + ", ".join(f"`{value}`" if value else "`` (empty)" for value in get_args(part))
+            return "one of " + ", ".join(f"`{value}`" if value else "empty" for value in get_args(part))
     kinds = alternatives(kind)
     if bool in kinds:
         return "true or false"

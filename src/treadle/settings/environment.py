@@ -72,5 +72,7 @@ def _alike(part: str, branch: object) -> str:
 
 
 def _is_leaf(name: str) -> bool:
+    """A setting that one text can give, other than a section."""
     kind = next(strip(field.type) for field in msgspec.structs.fields(Settings) if field.name == name)
-    return struct_class(kind) is None and get_origin(kind) is not dict
+    values = get_args(kind)[1] if get_origin(kind) is dict else None
+    return struct_class(kind) is None and struct_class(values) is None

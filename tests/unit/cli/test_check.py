@@ -69,7 +69,7 @@ def test_faults_are_listed_one_a_line_and_nothing_is_asked(
 @pytest.mark.parametrize(
     ("status", "body", "path", "says"),
     [
-        (401, b"{}", "models.mine.key", "the key is refused (HTTP 401)"),
+        (401, b"{}", "models.mine.key", "refuses the key (HTTP 401)"),
         (500, b"oops", "models.mine.url", "answers HTTP 500"),
         (404, b"{}", "models.mine.url", "answers HTTP 404"),
         (200, b"<html>", "models.mine.url", "not with a list of models"),

@@ -9,9 +9,10 @@ from socket import socket
 import pytest
 
 from tests.unit.cli.conftest import ModelServer
-from treadle.cli.embedded import MODEL_ID
-from treadle.cli.go import USUAL_PLACES, Answered, Place, choose, describe, look
-from treadle.settings import Loaded, load
+from treadle.cli.embedded import MODEL_ID, why_not
+from treadle.cli.go import USUAL_PLACES, Answered, Place, choose, describe, go, look
+from treadle.cli.main import build_parser
+from treadle.settings import Loaded, Local, Settings, load
 
 Start = Callable[..., ModelServer]
 
@@ -71,3 +72,31 @@ def test_the_model_to_try_is_the_default_then_a_listed_one_then_the_embedded_one
     assert choose(found(GROQ_API_KEY="g", TREADLE_MODELS__GROQ__MODELS="a"), []) == "groq/a"
     assert choose(found(GROQ_API_KEY="g", TREADLE_DEFAULT_MODEL="groq/b"), []) == "groq/b"
     assert choose(found(), []) == MODEL_ID
+
+
+def test_with_nothing_found_and_no_embedded_model_it_says_what_to_do(
+    bare: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert go(build_parser().parse_args(["go", "--port", "0"]), places=[]) == 1
+    err = capsys.readouterr().err
+    assert err.startswith("error: nothing found, and the embedded model cannot run. The embedded model is switched off")
+    assert "OPENAI_API_KEY" in err
+
+
+def test_what_was_found_is_printed_before_the_server_starts(
+    bare: Path, capsys: pytest.CaptureFixture[str], model_server: Start
+) -> None:
+    place = Place("vllm", model_server(b'{"object":"list","data":[{"id":"qwen3"}]}').url)
+    with socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert go(build_parser().parse_args(["go", "--port", str(port)]), places=[place]) == 1
+    captured = capsys.readouterr()
+    assert f"Found vLLM at {place.url}: 1 model; try vllm/qwen3\n" in captured.out
+    assert f"treadle go --port {port + 1}" in captured.err
+
+
+def test_the_embedded_model_says_why_it_cannot_run(tmp_path: Path) -> None:
+    assert "switched off" in why_not(Settings(local=Local(enabled=False)))
+    assert why_not(Settings(data_dir=str(tmp_path), local=Local(model_path=str(tmp_path / "absent.gguf"))))
