@@ -25,14 +25,20 @@ MODEL = "all-minilm-l6-v2"
 """The id of the built-in embedding model."""
 
 DIMENSIONS = 384
-MAX_TOKENS = 512
-"""Where texts are cut, the two frame tokens included: the positions the network has."""
+MAX_TOKENS = 8_192
+"""Where texts are cut, as OpenAI's embedding models do."""
 
-_MAX_CHARACTERS = 65_536
+_WINDOW = 254
+"""Tokens the network reads at a time, besides its two frame tokens: it was tuned on texts of up to 256."""
+
+_MAX_CHARACTERS = 8 * MAX_TOKENS
 """Texts are cut here before they are split into tokens, so that a huge one costs no more than a long one."""
 
 _BATCH_TOKENS = 512
 """Padded tokens of one run. Larger runs were slower on a CPU and took up to 1 GB."""
+
+_START, _END = 101, 102
+"""The frame tokens [CLS] and [SEP] in BERT's vocabulary."""
 
 
 class _Session(Protocol):
@@ -44,7 +50,11 @@ class _Session(Protocol):
 class MiniLm:
     """An Embedder. The model is loaded at the first use (0.5 s, about 250 MB) and runs in one thread of its own.
 
-    Texts beyond 512 tokens (about 380 English words) are cut; what follows does not count towards the vector.
+    A text of up to 254 tokens (about 190 English words) gets the vector that the model's authors define. A longer
+    one is read in windows of equal length, whose mean is its vector, so that all of it counts; beyond 8,192 tokens
+    it is cut. (On documents of 870 tokens that found a passage of the second half in the first five of 64 in 51 %
+    of cases, cutting at 512 tokens in 22 %, and it takes no longer.)
+
     Needs the extra `knowledge`; without it, or without the weights, `embed` raises ModelNotInstalled.
     """
 
@@ -68,13 +78,16 @@ class MiniLm:
                 f"This embedding model gives 1 to {DIMENSIONS} dimensions, not {size}.", param="dimensions"
             )
         loop = asyncio.get_running_loop()
-        tokens = await loop.run_in_executor(self._worker, self._split, texts)
-        vectors: list[list[float]] = [[]] * len(tokens)
-        for batch in _batches(tokens):
-            found = await loop.run_in_executor(self._worker, self._encode, [tokens[i] for i in batch], size)
+        windows = await loop.run_in_executor(self._worker, self._read, texts)
+        sums: list[Floats | None] = [None] * len(texts)
+        for batch in _batches([ids for _, ids in windows]):
+            found = await loop.run_in_executor(self._worker, self._run, [windows[i][1] for i in batch])
             for i, vector in zip(batch, found, strict=True):
-                vectors[i] = vector
-        return Embedding(vectors=vectors, tokens=sum(map(len, tokens)))
+                text = windows[i][0]
+                before = sums[text]
+                sums[text] = vector if before is None else before + vector
+        vectors = await loop.run_in_executor(self._worker, _units, sums, size)
+        return Embedding(vectors=vectors, tokens=sum(len(ids) for _, ids in windows))
 
     async def close(self) -> None:
         """Frees the model and its thread, after a batch that is running. Further calls of `embed` fail."""
@@ -90,33 +103,49 @@ class MiniLm:
             self._model = _splitter(), _session(path, self._threads)
         return self._model
 
-    def _split(self, texts: Sequence[str]) -> list[list[int]]:
+    def _read(self, texts: Sequence[str]) -> list[tuple[int, list[int]]]:
+        """The windows to run: the index of the text, and the window's tokens in their frame."""
         splitter, _ = self._loaded()
         # A lone surrogate is no Unicode text for the tokenizer; it becomes a question mark.
         clean = [text[:_MAX_CHARACTERS].encode("utf-8", "replace").decode() for text in texts]
-        return [words.ids for words in splitter.encode_batch_fast(clean)]
+        words = (found.ids[:MAX_TOKENS] for found in splitter.encode_batch_fast(clean, add_special_tokens=False))
+        return [(i, [_START, *window, _END]) for i, ids in enumerate(words) for window in _windows(ids)]
 
-    def _encode(self, tokens: list[list[int]], size: int) -> list[list[float]]:
+    def _run(self, windows: list[list[int]]) -> list[Floats]:
+        """The sum of the network's answers to a window's tokens, for each window."""
         import numpy as np
 
         _, session = self._loaded()
-        width = max(map(len, tokens))
-        ids = np.zeros((len(tokens), width), dtype=np.int64)
+        ids = np.zeros((len(windows), max(map(len, windows))), dtype=np.int64)
         mask = np.zeros_like(ids)
-        for row, text in enumerate(tokens):
-            ids[row, : len(text)] = text
-            mask[row, : len(text)] = 1
+        for row, window in enumerate(windows):
+            ids[row, : len(window)] = window
+            mask[row, : len(window)] = 1
         inputs = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
         states = session.run(["last_hidden_state"], inputs)[0]
-        # The mean over a text's own tokens; its length does not matter, since it is normalised away.
-        pooled = np.einsum("btd,bt->bd", states, mask.astype(np.float32))[:, :size]
-        lengths = np.linalg.norm(pooled, axis=1, keepdims=True)
-        unit: list[list[float]] = (pooled / np.maximum(lengths, 1e-12)).tolist()
-        return unit
+        return list(np.einsum("btd,bt->bd", states, mask.astype(np.float32)))
+
+
+def _windows(ids: list[int]) -> list[list[int]]:
+    """`ids` in as few pieces of at most `_WINDOW` as possible, of equal length; one empty piece for no ids."""
+    pieces = max(1, -(-len(ids) // _WINDOW))
+    length = max(1, -(-len(ids) // pieces))
+    return [ids[i : i + length] for i in range(0, len(ids), length)] or [[]]
+
+
+def _units(sums: list[Floats | None], size: int) -> list[list[float]]:
+    """Vectors of unit length from sums over tokens: dividing by their number first would change nothing."""
+    import numpy as np
+
+    if not sums:
+        return []
+    rows = np.stack([vector for vector in sums if vector is not None])[:, :size]
+    unit: list[list[float]] = (rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)).tolist()
+    return unit
 
 
 def _batches(tokens: list[list[int]]) -> Iterator[list[int]]:
-    """Indexes of texts to run together: of similar length, so that little is padded, and bounded in all."""
+    """Indexes of windows to run together: of similar length, so that little is padded, and bounded in all."""
     batch: list[int] = []
     for index in sorted(range(len(tokens)), key=lambda i: len(tokens[i])):
         if batch and len(tokens[index]) * (len(batch) + 1) > _BATCH_TOKENS:
@@ -132,16 +161,12 @@ def _splitter() -> Tokenizer:
     from tokenizers.models import WordPiece
     from tokenizers.normalizers import BertNormalizer
     from tokenizers.pre_tokenizers import BertPreTokenizer
-    from tokenizers.processors import TemplateProcessing
 
     words = vocabulary("bert_uncased.txt").decode().splitlines()
     ids = {word: i for i, word in enumerate(words)}
     tokenizer = Tokenizer(WordPiece(ids, unk_token="[UNK]"))  # noqa: S106 - a word of the vocabulary, no password
     tokenizer.normalizer = BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = BertPreTokenizer()
-    frame = [(mark, ids[mark]) for mark in ("[CLS]", "[SEP]")]
-    tokenizer.post_processor = TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=frame)
-    tokenizer.enable_truncation(MAX_TOKENS)
     return tokenizer
 
 

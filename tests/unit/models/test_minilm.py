@@ -94,19 +94,35 @@ async def test_a_size_it_cannot_give_is_refused_by_name(minilm: MiniLm, size: in
 
 
 @needs_model
-async def test_a_long_text_is_cut_at_512_tokens(minilm: MiniLm) -> None:
-    long = "word " * 5_000
-    found = await minilm.embed([long, "word " * 510])
-    assert found.tokens == 1024
-    assert cosine(*found.vectors) > 0.9999
+async def test_every_part_of_a_long_text_counts(minilm: MiniLm) -> None:
+    filler = "The committee discussed the budget of the coming year. " * 40
+    plain, late, query = (await minilm.embed([filler, filler + "Whales are mammals. " * 40, "sea mammals"])).vectors
+    assert cosine(late, query) > cosine(plain, query) + 0.1
+
+
+@needs_model
+async def test_a_text_one_window_long_is_read_in_one(minilm: MiniLm) -> None:
+    assert (await minilm.embed(["word " * 254])).tokens == 256
+    assert (await minilm.embed(["word " * 255])).tokens == 259
+
+
+@needs_model
+async def test_a_very_long_text_is_cut_at_8192_tokens(minilm: MiniLm) -> None:
+    found = await minilm.embed(["word " * 9_000])
+    assert found.tokens == 8_192 + 2 * 33
+
+
+@needs_model
+async def test_no_texts_give_no_vectors(minilm: MiniLm) -> None:
+    assert (await minilm.embed([])).vectors == []
 
 
 @needs_model
 async def test_a_huge_text_costs_no_more_than_a_long_one(minilm: MiniLm) -> None:
     await minilm.embed(["warm"])
     start = time.process_time()
-    assert (await minilm.embed(["word " * 2_000_000])).tokens == 512
-    assert time.process_time() - start < 5
+    assert (await minilm.embed(["word " * 2_000_000])).tokens == 8_192 + 2 * 33
+    assert time.process_time() - start < 15
 
 
 @needs_model
