@@ -80,7 +80,8 @@ class SqlResponses(ports.Responses):
         row = self._current(span)
         if span.thread is None:
             raise InvalidRequest(
-                f"Response '{response_id}' is {row.status} and cannot be continued.", param="previous_response_id"
+                f"Previous response '{response_id}' is {row.status} and cannot be continued.",
+                param="previous_response_id",
             )
         return row, Checkpoint(span.thread, span.end)
 

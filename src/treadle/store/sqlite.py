@@ -114,6 +114,7 @@ class Sqlite:
             f"wal_autocheckpoint = {LOG_PAGES}",
             "synchronous = FULL",
             "foreign_keys = ON",
+            "secure_delete = ON",  # what is deleted is not left readable in the file
         ):
             raw.execute(f"PRAGMA {pragma}")
         return raw

@@ -1,0 +1,36 @@
+"""No store method can be called without saying for whom."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+
+import treadle.store
+from treadle import ports
+
+
+def stores() -> list[type]:
+    """Every class in the store package that implements one of the ports, or is named as if it did."""
+    names = [module.name for module in pkgutil.iter_modules(treadle.store.__path__, "treadle.store.")]
+    modules = [importlib.import_module(name) for name in names]
+    promised = {port for port in vars(ports).values() if inspect.isclass(port) and port.__module__ == ports.__name__}
+    return [
+        found
+        for module in modules
+        for found in vars(module).values()
+        if inspect.isclass(found) and found.__module__ == module.__name__
+        if promised & set(found.__mro__[1:]) or found.__name__.removeprefix("Sql") in vars(ports)
+    ]
+
+
+def test_every_public_method_of_every_store_takes_a_scope_first() -> None:
+    checked = 0
+    for store in stores():
+        for name, method in inspect.getmembers(store, inspect.isfunction):
+            if name.startswith("_"):
+                continue
+            first = list(inspect.signature(method).parameters.values())[1:2]
+            assert [parameter.annotation for parameter in first] == ["Scope"], f"{store.__name__}.{name}"
+            checked += 1
+    assert checked >= 19  # the two ports have that many methods: finding fewer means that stores() is broken
