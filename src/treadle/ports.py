@@ -106,6 +106,8 @@ class ModelRequest(msgspec.Struct, kw_only=True):
     prompt_cache_key: str | None = None
     safety_identifier: str | None = None
     extra_body: dict[str, Json] = {}
+    watched: bool = True
+    """Somebody sees the deltas as they come; otherwise an adapter may hold text back to sort it better."""
 
 
 class ModelUsage(msgspec.Struct, gc=False):
@@ -191,6 +193,51 @@ class ChatModel(Protocol):
         ...
 
 
+class Embedding(msgspec.Struct):
+    vectors: list[list[float]]
+    tokens: int
+
+
+class Embedder(Protocol):
+    """Turns texts into vectors of unit length."""
+
+    dimensions: int
+
+    async def embed(self, texts: Sequence[str], *, dimensions: int | None = None) -> Embedding:
+        """One vector per text, in order. InvalidRequest (`param="dimensions"`) for a size it cannot give."""
+        ...
+
+
+class RawReply(Protocol):
+    """A model server's answer as it comes, for endpoints that only pass it on. Close it in any case."""
+
+    content_type: str
+
+    async def read(self) -> bytes: ...
+
+    def reads(self) -> AsyncGenerator[bytes, None]:
+        """One item per network read. UpstreamFault when the connection breaks off."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class RawModel(Protocol):
+    """A model server that takes requests of its dialect as bytes."""
+
+    async def forward(self, path: str, body: bytes, model: str) -> RawReply:
+        """The answer to a POST, status 200; anything else is raised as the wire error it means."""
+        ...
+
+
+class RawRoute(msgspec.Struct, frozen=True):
+    """Where a model name leads for endpoints that pass requests on; `embedder` is set if we embed ourselves."""
+
+    upstream: str
+    server: RawModel | None = None
+    embedder: Embedder | None = None
+
+
 class Route(msgspec.Struct, frozen=True):
     """Where a model name leads: the server, the name it uses there, and what the model can do."""
 
@@ -215,6 +262,10 @@ class Router(Protocol):
         """UnknownModel (`param="model"`) for a name that leads nowhere."""
         ...
 
+    async def raw(self, name: str) -> RawRoute:
+        """Like `route`, for the endpoints that pass requests on."""
+        ...
+
     async def models(self) -> list[ModelEntry]:
         """All models on offer now; providers that cannot be asked contribute what is known of them."""
         ...
@@ -227,21 +278,6 @@ class Sealer(Protocol):
 
     def unseal(self, sealed: str) -> str | None:
         """The text; None if another server sealed it. InvalidRequest (`invalid_encrypted_content`) if ours but damaged."""
-        ...
-
-
-class Embedding(msgspec.Struct):
-    vectors: list[list[float]]
-    tokens: int
-
-
-class Embedder(Protocol):
-    """Turns texts into vectors of unit length."""
-
-    dimensions: int
-
-    async def embed(self, texts: Sequence[str], *, dimensions: int | None = None) -> Embedding:
-        """One vector per text, in order. InvalidRequest (`param="dimensions"`) for a size it cannot give."""
         ...
 
 

@@ -69,10 +69,12 @@ async def _rounds(turn: Turn) -> AsyncGenerator[list[Event], None]:
             async with aclosing(round_.events()) as batches:
                 async for batch in batches:
                     yield batch
-        except Exception:
+        except BaseException as error:
             out: list[Event] = []
             round_.abort(out)
-            yield out
+            # A client that left gets no more events, but what it had is stored.
+            if isinstance(error, Exception) and out:
+                yield out
             raise
         match round_.decision:
             case Finished() | ClientAction():

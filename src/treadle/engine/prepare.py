@@ -273,6 +273,7 @@ def _model_request(request: CreateResponse, route: Route, want_logprobs: bool) -
         service_tier=request.service_tier,
         prompt_cache_key=request.prompt_cache_key,
         safety_identifier=request.safety_identifier,
+        watched=request.stream is True,
     )
 
 

@@ -1,0 +1,1 @@
+"""Who may do what, and what keeps secrets secret."""

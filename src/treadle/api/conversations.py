@@ -1,0 +1,125 @@
+"""Conversations and their items."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import msgspec
+from msgspec import Raw
+
+from treadle.api.paging import list_of
+from treadle.errors import InvalidRequest, NotFound
+from treadle.api.includes import shown
+from treadle.ids import new_conversation_id, plausible
+from treadle.ports import ConversationRow, Conversations, Order, StoredItem
+from treadle.scope import Scope
+from treadle.wire.base import encode
+from treadle.wire.conversations import AddItems, Conversation, ConversationDeleted, CreateConversation, UpdateConversation
+from treadle.wire.items import ItemReference, decode_input, encode_item, kind_of
+from treadle.wire.lists import ItemList
+
+_MAX_METADATA = 16
+_metadata = msgspec.json.Decoder(dict[str, str])
+
+
+class ConversationService:
+    """The use cases of `/v1/conversations`."""
+
+    def __init__(self, conversations: Conversations) -> None:
+        self._store = conversations
+
+    async def create(self, scope: Scope, request: CreateConversation) -> Conversation:
+        items = _decoded(request.items or ())
+        row = ConversationRow(
+            id=new_conversation_id(), created_at=int(time.time()), metadata=encode(_checked(request.metadata or {}))
+        )
+        await self._store.create(scope, row, items)
+        return _shown(row)
+
+    async def get(self, scope: Scope, conversation_id: str) -> Conversation:
+        row = await self._store.get(scope, _id(conversation_id))
+        if row is None:
+            raise _missing(conversation_id)
+        return _shown(row)
+
+    async def update(self, scope: Scope, conversation_id: str, request: UpdateConversation) -> Conversation:
+        metadata = encode(_checked(request.metadata or {}))
+        row = await self._store.update(scope, _id(conversation_id), metadata)
+        if row is None:
+            raise _missing(conversation_id)
+        return _shown(row)
+
+    async def delete(self, scope: Scope, conversation_id: str) -> ConversationDeleted:
+        if not await self._store.delete(scope, _id(conversation_id)):
+            raise _missing(conversation_id)
+        return ConversationDeleted(conversation_id)
+
+    async def add_items(
+        self, scope: Scope, conversation_id: str, request: AddItems, include: Sequence[str]
+    ) -> ItemList:
+        items = _decoded(request.items)
+        if not await self._store.append(scope, _id(conversation_id), items):
+            raise _missing(conversation_id)
+        return list_of(items, include, has_more=False)
+
+    async def items(
+        self, scope: Scope, conversation_id: str, *, after: str | None, limit: int, order: Order, include: Sequence[str]
+    ) -> ItemList:
+        page = await self._store.items(scope, _id(conversation_id), after=after, limit=limit, order=order)
+        if page is None:
+            raise _missing(conversation_id)
+        return list_of(page.items, include, has_more=page.has_more)
+
+    async def item(self, scope: Scope, conversation_id: str, item_id: str, include: Sequence[str]) -> Raw:
+        found = None
+        if plausible(item_id):
+            found = await self._store.item(scope, _id(conversation_id), item_id)
+        if found is None:
+            raise NotFound(f"Item '{item_id[:128]}' not found in this conversation.", param="item_id")
+        return shown(found, include)
+
+    async def delete_item(self, scope: Scope, conversation_id: str, item_id: str) -> Conversation:
+        """Removes an item and returns the conversation, as OpenAI does."""
+        conversation = await self.get(scope, conversation_id)
+        if not plausible(item_id) or not await self._store.delete_item(scope, conversation_id, item_id):
+            raise NotFound(f"Item '{item_id[:128]}' not found in this conversation.", param="item_id")
+        return conversation
+
+
+def _id(conversation_id: str) -> str:
+    if not conversation_id.startswith("conv_"):
+        raise InvalidRequest("Conversation ids start with 'conv_'.", param="conversation_id")
+    if not plausible(conversation_id):
+        raise _missing(conversation_id)
+    return conversation_id
+
+
+def _decoded(raws: Sequence[Raw]) -> list[StoredItem]:
+    found: list[StoredItem] = []
+    for index, raw in enumerate(raws):
+        at = f"items[{index}]"
+        for item in decode_input(raw, at):
+            if isinstance(item, ItemReference):
+                raise InvalidRequest("A conversation holds items, not references to items.", param=f"{at}.type")
+            found.append(StoredItem(item.id or "", kind_of(item), encode_item(item)))
+    ids = [item.id for item in found]
+    if len(ids) != len(set(ids)):
+        raise InvalidRequest("Item already in conversation.", param="items")
+    return found
+
+
+def _checked(metadata: dict[str, str]) -> dict[str, str]:
+    if len(metadata) > _MAX_METADATA:
+        raise InvalidRequest(
+            f"'metadata' may have at most {_MAX_METADATA} pairs.", param="metadata", code="object_above_max_properties"
+        )
+    return metadata
+
+
+def _shown(row: ConversationRow) -> Conversation:
+    return Conversation(id=row.id, created_at=row.created_at, metadata=_metadata.decode(row.metadata))
+
+
+def _missing(conversation_id: str) -> NotFound:
+    return NotFound(f"Conversation '{conversation_id[:128]}' not found.", param="conversation_id")

@@ -1,0 +1,259 @@
+"""Responses: create, retrieve, list, delete, input items, token count."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+
+from msgspec import Raw
+
+from treadle.api.includes import shown
+from treadle.api.packing import pack, unpack
+from treadle.api.paging import item_page
+from treadle.api.tasks import Tasks
+from treadle.engine.loop import run
+from treadle.engine.prepare import Preparation, gather, prepare
+from treadle.engine.turn import Plan, Turn
+from treadle.errors import ConversationLocked, InvalidRequest, NotFound
+from treadle.ids import plausible
+from treadle.ports import (
+    ModelPart,
+    Order,
+    ResponseRow,
+    Responses,
+    SettledTurn,
+    StoredItem,
+    TextPart,
+    TokenCounter,
+)
+from treadle.scope import Scope
+from treadle.wire.base import encode
+from treadle.wire.events import Event
+from treadle.wire.items import encode_item, kind_of
+from treadle.wire.lists import ItemList, ResponseList
+from treadle.wire.responses import CountTokens, CreateResponse, InputTokens, ListedResponse, Response, ResponseDeleted
+
+LEASE_SECONDS = 60
+"""How long a visible running response is believed without word from its process."""
+
+
+class Run:
+    """A response in the making. Iterate it once, to the end or until nobody listens; then `turn` has the outcome."""
+
+    def __init__(self, service: ResponseService, turn: Turn) -> None:
+        self.turn = turn
+        self._service = service
+
+    def __aiter__(self) -> AsyncGenerator[list[Event], None]:
+        return self._service.drive(self.turn)
+
+    async def result(self) -> Response:
+        """Drains the events; raises the fault of a turn that failed."""
+        async with aclosing(self._service.drive(self.turn)) as batches:
+            async for _ in batches:
+                pass
+        if self.turn.fault is not None:
+            raise self.turn.fault
+        return self.turn.response
+
+
+class ResponseService:
+    """The use cases of `/v1/responses`."""
+
+    def __init__(
+        self,
+        preparation: Preparation,
+        responses: Responses,
+        counter: TokenCounter,
+        tasks: Tasks,
+        *,
+        visible_after: float = 1.0,
+    ) -> None:
+        self._preparation = preparation
+        self._store = responses
+        self._counter = counter
+        self._tasks = tasks
+        self._visible_after = visible_after
+        self._running: dict[str, Turn] = {}
+        self._visible: dict[str, Scope] = {}
+        self._locked: set[tuple[str, str]] = set()
+
+    async def create(self, scope: Scope, request: CreateResponse) -> Run:
+        """Prepares a turn; everything that can be refused is refused here. Nothing runs before the Run is iterated."""
+        previous = self._running.get(request.previous_response_id or "")
+        if previous is not None and previous.plan.scope == scope:
+            raise InvalidRequest(
+                f"Previous response '{previous.response.id}' is still in progress.", param="previous_response_id"
+            )
+        key = self._lock(scope, request.conversation_id)
+        try:
+            plan = await prepare(scope, request, self._preparation)
+        except BaseException:
+            self._unlock(key)
+            raise
+        return Run(self, Turn(plan, plan.response))
+
+    async def drive(self, turn: Turn) -> AsyncGenerator[list[Event], None]:
+        """The events of a turn, with all that surrounds it: visibility, the lock, and the truth when nobody listens."""
+        response_id = turn.response.id
+        self._running[response_id] = turn
+        timer = asyncio.get_running_loop().call_later(self._visible_after, self._show, turn)
+        try:
+            async with aclosing(run(turn, self._settle)) as batches:
+                async for batch in batches:
+                    yield batch
+        except (asyncio.CancelledError, GeneratorExit):
+            if not turn.settling:
+                turn.settling = True
+                turn.cancel()
+                self._tasks.spawn(self._settle(turn))
+            raise
+        finally:
+            timer.cancel()
+            self._running.pop(response_id, None)
+            self._visible.pop(response_id, None)
+            conversation = turn.response.conversation
+            self._unlock((turn.plan.scope.tenant, conversation.id) if conversation else None)
+
+    async def get(self, scope: Scope, response_id: str, include: Sequence[str] = ()) -> Response:
+        turn = self._running.get(response_id)
+        if turn is not None and turn.plan.scope == scope and turn.response.store:
+            return turn.snapshot()
+        found = await self._store.get(scope, response_id) if plausible(response_id) else None
+        if found is None:
+            raise _missing(response_id)
+        return unpack(Response, found, include)
+
+    async def page(self, scope: Scope, *, after: str | None, limit: int, order: Order, model: str | None) -> ResponseList:
+        page = await self._store.page(scope, after=after, limit=limit, order=order, model=model)
+        data = [unpack(ListedResponse, found, ()) for found in page.responses]
+        for listed, found in zip(data, page.responses, strict=True):
+            listed.input = [Raw(item.data) for item in found.inputs]
+        first, last = (data[0].id, data[-1].id) if data else ("", "")
+        return ResponseList(data=data, first_id=first, last_id=last, has_more=page.has_more)
+
+    async def input_items(
+        self,
+        scope: Scope,
+        response_id: str,
+        *,
+        after: str | None,
+        before: str | None,
+        limit: int,
+        order: Order,
+        include: Sequence[str],
+    ) -> ItemList:
+        turn = self._running.get(response_id)
+        if turn is not None and turn.plan.scope == scope and turn.response.store:
+            items = _stored(turn.plan)
+        else:
+            found = await self._store.get(scope, response_id) if plausible(response_id) else None
+            if found is None:
+                raise _missing(response_id)
+            items = found.inputs
+        return item_page(items, after=after, before=before, limit=limit, order=order, include=include)
+
+    async def delete(self, scope: Scope, response_id: str) -> ResponseDeleted:
+        turn = self._running.get(response_id)
+        if turn is not None and turn.plan.scope == scope:
+            raise InvalidRequest(f"Response '{response_id}' is still in progress.", param="response_id")
+        if not plausible(response_id) or not await self._store.delete(scope, response_id):
+            raise _missing(response_id)
+        return ResponseDeleted(response_id)
+
+    async def count_tokens(self, scope: Scope, request: CountTokens) -> InputTokens:
+        """The tokens of what the model would be sent: messages and tools, exact for the encoding that fits the model."""
+        context = await gather(scope, request, self._preparation)
+        parts = [_plain(message.content) for message in context.messages]
+        parts += [call.name + call.arguments for message in context.messages for call in message.calls]
+        parts += [encode(function).decode() for function in context.tools.functions]
+        return InputTokens(await asyncio.to_thread(self._count, parts, context.route.upstream))
+
+    async def renew(self) -> None:
+        """Keeps visible running responses believed; called every third of the lease."""
+        for scope in set(self._visible.values()):
+            ids = [response_id for response_id, owner in self._visible.items() if owner == scope]
+            await self._store.renew(scope, ids, int(time.time()) + LEASE_SECONDS)
+
+    # ------------------------------------------------------------------------------------------------
+
+    def _count(self, parts: list[str], model: str) -> int:
+        return sum(self._counter.count(part, model) for part in parts if part)
+
+    def _lock(self, scope: Scope, conversation: str | None) -> tuple[str, str] | None:
+        """One turn at a time in a conversation; across processes the store's unique position decides."""
+        if conversation is None:
+            return None
+        key = (scope.tenant, conversation)
+        if key in self._locked:
+            raise ConversationLocked(
+                f"Another response is being made in conversation '{conversation}'. Try again when it is done.",
+                param="conversation",
+            )
+        self._locked.add(key)
+        return key
+
+    def _unlock(self, key: tuple[str, str] | None) -> None:
+        if key is not None:
+            self._locked.discard(key)
+
+    def _show(self, turn: Turn) -> None:
+        """The turn has run for a while: write a row, so that other processes and a restart see it."""
+        if turn.settling or not turn.response.store:
+            return
+        self._visible[turn.response.id] = turn.plan.scope
+        self._tasks.spawn(
+            self._store.begin(turn.plan.scope, _row(turn.response), _stored(turn.plan), int(time.time()) + LEASE_SECONDS)
+        )
+
+    async def _settle(self, turn: Turn) -> None:
+        """One transaction for all that the turn leaves behind; nothing at all for `store: false`."""
+        if not turn.response.store:
+            return
+        plan = turn.plan
+        appended = plan.append_to_conversation and turn.response.status in ("completed", "incomplete")
+        kinds = [kind_of(item) for item in turn.items]
+        outputs = [StoredItem(turn.items[i].id or "", kinds[i], bytes(raw)) for i, raw in sorted(turn.raws.items())]
+        await self._store.settle(
+            plan.scope,
+            SettledTurn(
+                row=_row(turn.response),
+                inputs=_stored(plan),
+                outputs=outputs,
+                base=plan.base,
+                append_to_conversation=appended,
+            ),
+        )
+
+
+def _row(response: Response) -> ResponseRow:
+    return ResponseRow(
+        id=response.id,
+        status=response.status,
+        model=response.model,
+        created_at=response.created_at,
+        completed_at=response.completed_at,
+        previous=response.previous_response_id,
+        conversation=response.conversation.id if response.conversation else None,
+        data=pack(response),
+    )
+
+
+def _stored(plan: Plan) -> list[StoredItem]:
+    return [StoredItem(item.id or "", kind_of(item), encode_item(item)) for item in plan.inputs]
+
+
+def _plain(content: str | list[ModelPart]) -> str:
+    """The countable text of a message; what pictures and files cost is only known to the model server."""
+    if isinstance(content, str):
+        return content
+    return "\n".join(part.text for part in content if isinstance(part, TextPart))
+
+
+def _missing(response_id: str) -> NotFound:
+    return NotFound(
+        f"Response '{response_id[:128]}' not found. Use 'client.responses.list()' to list available Responses.",
+        param="response_id",
+    )

@@ -1,0 +1,181 @@
+"""The composition root, and the only file that sees everything: builds, wires, starts and stops.
+
+The caches of a process, all of which may be lost at any time: the model lists of the router (one per provider), the
+vocabularies of the token counter (two), the embedded models (two), and the responses that are running.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import aiohttp
+from starlette.types import ASGIApp
+
+from treadle.access.sealing import KeySealer, load_key
+from treadle.api.conversations import ConversationService
+from treadle.api.embeddings import EmbeddingService
+from treadle.api.inference import InferenceService
+from treadle.api.models import ModelService
+from treadle.api.responses import LEASE_SECONDS, ResponseService
+from treadle.api.tasks import Tasks
+from treadle.engine.prepare import Preparation
+from treadle.http.openapi import OpenApiRoutes
+from treadle.http.routes.admin import AdminRoutes
+from treadle.http.routes.conversations import ConversationRoutes
+from treadle.http.routes.inference import InferenceRoutes
+from treadle.http.routes.responses import ResponseRoutes
+from treadle.http.server import Server, with_cors
+from treadle.models.embedded import EmbeddedModel
+from treadle.models.local import LocalServer
+from treadle.models.minilm import MiniLm
+from treadle.models.openai_chat import ChatCompletions, Endpoint
+from treadle.models.router import ModelRouter, ProviderEntry
+from treadle.models.tokens import Tokens
+from treadle.models.upstream import open_session
+from treadle.models.vendors import EMBEDDED, GENERIC, find_vendor, vendor
+from treadle.models.weights import WeightStore
+from treadle.ports import Embedder, ServerTool
+from treadle.settings import Provider, Settings, capabilities_of
+from treadle.store.connect import connect
+from treadle.store.conversations import SqlConversations
+from treadle.store.responses import SqlResponses
+from treadle.wire.models import Provider as ShownProvider
+
+EMBEDDED_EMBEDDER = "local/all-minilm-l6-v2"
+_JOIN_SECONDS = 5.0
+
+
+def create_app(settings: Settings, *, server_tools: Mapping[str, ServerTool] | None = None) -> ASGIApp:
+    """The server as an ASGI app. It opens its files and connections at the lifespan's start.
+
+    `server_tools` are tools to run on the server, by the `type` under which requests declare them.
+    """
+    services = Services(settings, server_tools or {})
+    limit, quiet = settings.server.max_body_bytes, settings.server.keep_alive_seconds
+    routes = [
+        *ResponseRoutes(services.responses, limit, quiet).endpoints(),
+        *ConversationRoutes(services.conversations, limit).endpoints(),
+        *InferenceRoutes(services.inference, services.embeddings, services.models, limit, quiet).endpoints(),
+        *AdminRoutes(services.models).endpoints(),
+    ]
+    routes += OpenApiRoutes(routes).endpoints()
+    return with_cors(Server(routes, services.start, services.stop), settings.server.cors_origins)
+
+
+class Services:
+    """The wired ports. Made without I/O; `start` and `stop` do what needs doing, in order."""
+
+    def __init__(self, settings: Settings, server_tools: Mapping[str, ServerTool]) -> None:
+        data = Path(settings.data_dir)
+        self._settings = settings
+        self._database = connect(settings.store.url or str(data / "treadle.sqlite3"))
+        self._tasks = Tasks()
+        self._renewal: asyncio.Task[None] | None = None
+        self._session: aiohttp.ClientSession | None = None
+        weights = WeightStore(data)
+        local = settings.local
+        self._local = LocalServer(weights, path=Path(local.model_path) if local.model_path else None)
+        self._minilm = MiniLm(weights, path=Path(local.embedding_model_path) if local.embedding_model_path else None)
+        embedders: dict[str, Embedder] = {EMBEDDED_EMBEDDER: self._minilm} if local.enabled else {}
+        self.router = ModelRouter(settings.aliases, embedders)
+        store, conversations = SqlResponses(self._database), SqlConversations(self._database)
+        preparation = Preparation(
+            router=self.router,
+            responses=store,
+            conversations=conversations,
+            sealer=KeySealer(load_key(settings.secret_key, data)),
+            server_tools=server_tools,
+            default_model=settings.default_model,
+            max_infer_iters=settings.responses.max_infer_iters,
+            max_parallel_tools=settings.responses.max_parallel_tools,
+        )
+        self.responses = ResponseService(
+            preparation, store, Tokens(), self._tasks, visible_after=settings.responses.visible_after_seconds
+        )
+        self.conversations = ConversationService(conversations)
+        self.inference = InferenceService(self.router, settings.default_model)
+        self.embeddings = EmbeddingService(self.router)
+        self.models = ModelService(self.router, _shown_providers(settings), int(time.time()))
+
+    async def start(self) -> None:
+        """Opens the database and the HTTP client. Raises when the database cannot be used."""
+        await self._database.start()
+        self._session = open_session()
+        for name, provider in self._settings.models.items():
+            self.router.add(_entry(name, provider, self._session))
+        if self._settings.local.enabled:
+            model = EmbeddedModel(self._local, self._session)
+            self.router.add(ProviderEntry(EMBEDDED, model, raw=model, closed_list=True, embedded=True))
+        self._renewal = asyncio.create_task(self._renew())
+
+    async def stop(self) -> None:
+        """Lets running work end, then closes everything, last opened first."""
+        if self._renewal is not None:
+            self._renewal.cancel()
+        await self._tasks.join(_JOIN_SECONDS)
+        if self._session is not None:
+            await self._session.close()
+        await self._local.stop()
+        await self._minilm.close()
+        await self._database.close()
+
+    async def _renew(self) -> None:
+        while True:
+            await asyncio.sleep(LEASE_SECONDS / 3)
+            await self.responses.renew()
+
+
+def _entry(name: str, provider: Provider, session: aiohttp.ClientSession) -> ProviderEntry:
+    row = find_vendor(provider.vendor) or vendor(GENERIC)
+    capabilities = capabilities_of(provider)
+    if row.name == "openai" and not (urlsplit(provider.url).hostname or "").endswith("openai.com"):
+        # OPENAI_BASE_URL leads to some other server, of which nothing is known but the dialect.
+        row = vendor(GENERIC)
+        capabilities = capabilities_of(_as_generic(provider))
+    endpoint = Endpoint(
+        name=name,
+        url=provider.url,
+        key=provider.key,
+        key_header=row.key_header,
+        headers=provider.headers,
+        query={"api-version": provider.api_version} if provider.api_version else {},
+        capabilities=capabilities,
+        max_tokens_field=row.max_tokens_field,
+        drops=row.drops,
+        extra_body=provider.extra_body,
+        models=tuple(provider.models),
+        connect_timeout=provider.connect_timeout_seconds,
+        idle_timeout=provider.timeout_seconds,
+        retries=provider.retries,
+    )
+    model = ChatCompletions(endpoint, session)
+    return ProviderEntry(name, model, raw=model, closed_list=row.closed_list)
+
+
+def _as_generic(provider: Provider) -> Provider:
+    return Provider(vendor=GENERIC, url=provider.url, capabilities=provider.capabilities)
+
+
+def _shown_providers(settings: Settings) -> list[ShownProvider]:
+    """The configured providers without anything secret."""
+    shown = [
+        ShownProvider(
+            api="inference",
+            provider_id=name,
+            provider_type=f"remote::{provider.vendor}",
+            config={"url": provider.url},
+            health={"status": "Not Implemented"},
+        )
+        for name, provider in settings.models.items()
+    ]
+    if settings.local.enabled:
+        shown.append(
+            ShownProvider(
+                api="inference", provider_id=EMBEDDED, provider_type="inline::local", config={}, health={"status": "OK"}
+            )
+        )
+    return shown

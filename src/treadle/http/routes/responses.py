@@ -1,0 +1,92 @@
+"""`/v1/responses`."""
+
+from __future__ import annotations
+
+import msgspec
+from starlette.requests import Request
+
+from treadle.api.responses import ResponseService
+from treadle.errors import InvalidRequest
+from treadle.http import query
+from treadle.http.bodies import read_json
+from treadle.http.endpoints import Answer, Endpoint, Parameter
+from treadle.http.replies import reply
+from treadle.http.routes.parameters import AFTER, BEFORE, INCLUDE, ORDER, limit
+from treadle.http.sse import EventStream, Whole
+from treadle.scope import LOCAL
+from treadle.wire.lists import ItemList, ResponseList
+from treadle.wire.responses import CountTokens, CreateResponse, InputTokens, Response, ResponseDeleted
+
+_create = msgspec.json.Decoder(CreateResponse)
+_count = msgspec.json.Decoder(CountTokens)
+
+
+class ResponseRoutes:
+    """Endpoints over the response use cases."""
+
+    def __init__(self, service: ResponseService, max_body: int, keep_alive: float) -> None:
+        self._service = service
+        self._max_body = max_body
+        self._keep_alive = keep_alive
+
+    def endpoints(self) -> list[Endpoint]:
+        stream = Parameter(name="stream", schema={"type": "boolean", "default": False})
+        return [
+            Endpoint(method="POST", path="/v1/responses", name="createResponse", summary="Make a response.", action=self.create,
+                     body=CreateResponse, result=Response, streams=True, statuses=(404, 409, 413, 415, 429, 502, 503, 504)),
+            Endpoint(method="GET", path="/v1/responses", name="listResponses", summary="List stored responses.", action=self.page,
+                     result=ResponseList, parameters=(AFTER, limit(50), ORDER, Parameter(name="model", schema={"type": "string"}))),
+            Endpoint(method="POST", path="/v1/responses/input_tokens", name="countInputTokens",
+                     summary="Count the tokens of a request without running it.", action=self.count,
+                     body=CountTokens, result=InputTokens, statuses=(404, 413, 415, 502, 503, 504)),
+            Endpoint(method="GET", path="/v1/responses/{response_id}", name="getResponse", summary="Retrieve a response.",
+                     action=self.get, result=Response, statuses=(404,), parameters=(*INCLUDE, stream)),
+            Endpoint(method="DELETE", path="/v1/responses/{response_id}", name="deleteResponse", summary="Delete a response.",
+                     action=self.delete, result=ResponseDeleted, statuses=(404,)),
+            Endpoint(method="GET", path="/v1/responses/{response_id}/input_items", name="listInputItems",
+                     summary="List what a response was given.", action=self.input_items, result=ItemList, statuses=(404,),
+                     parameters=(AFTER, BEFORE, limit(20), ORDER, *INCLUDE)),
+        ]  # fmt: skip
+
+    async def create(self, request: Request) -> Answer:
+        wanted = await read_json(request, _create, self._max_body)
+        run = await self._service.create(LOCAL, wanted)
+        return EventStream(run, self._keep_alive) if wanted.stream else Whole(run)
+
+    async def page(self, request: Request) -> Answer:
+        return reply(
+            await self._service.page(
+                LOCAL,
+                after=query.text(request, "after"),
+                limit=query.integer(request, "limit", 50, 1, 100),
+                order=query.order(request),
+                model=query.text(request, "model"),
+            )
+        )
+
+    async def count(self, request: Request) -> Answer:
+        return reply(await self._service.count_tokens(LOCAL, await read_json(request, _count, self._max_body)))
+
+    async def get(self, request: Request) -> Answer:
+        found = await self._service.get(LOCAL, request.path_params["response_id"], query.include(request))
+        if query.boolean(request, "stream"):
+            raise InvalidRequest(
+                "Only responses made with 'background' and 'stream' can be streamed again.", param="stream"
+            )
+        return reply(found)
+
+    async def delete(self, request: Request) -> Answer:
+        return reply(await self._service.delete(LOCAL, request.path_params["response_id"]))
+
+    async def input_items(self, request: Request) -> Answer:
+        return reply(
+            await self._service.input_items(
+                LOCAL,
+                request.path_params["response_id"],
+                after=query.text(request, "after"),
+                before=query.text(request, "before"),
+                limit=query.integer(request, "limit", 20, 1, 100),
+                order=query.order(request),
+                include=query.include(request),
+            )
+        )

@@ -1,0 +1,131 @@
+"""The ASGI app: routes, and around them request ids, the error envelope, and CORS where configured."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Sequence
+
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.routing import Route, Router
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from treadle.errors import InvalidRequest, MethodNotAllowed, NotFound, ServerError
+from treadle.http.endpoints import Action, Endpoint
+from treadle.http.replies import internal, refusal
+from treadle.ids import new_id
+
+Lifespan = Callable[[], Awaitable[None]]
+
+
+class Server:
+    """Dispatches to endpoints. Every answer has an `x-request-id`; every fault is the error envelope."""
+
+    def __init__(self, endpoints: Sequence[Endpoint], start: Lifespan, stop: Lifespan) -> None:
+        routes = [Route(e.path, _asgi(e.action), methods=[e.method], name=e.name) for e in endpoints]
+        self._router = Router(_one_route_per_path(routes), redirect_slashes=False)
+        self._start = start
+        self._stop = stop
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._lifespan(receive, send)
+        elif scope["type"] == "http":
+            await self._request(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1000, "reason": "not available on this path"})
+
+    async def _request(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started, begun = False, time.perf_counter()
+        request_id = _request_id(scope)
+
+        async def tagged(message: Message) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                elapsed = b"%d" % ((time.perf_counter() - begun) * 1000)
+                message = {
+                    **message,
+                    "headers": [
+                        *message.get("headers", ()),
+                        (b"x-request-id", request_id),
+                        (b"openai-processing-ms", elapsed),
+                    ],
+                }
+            await send(message)
+
+        path = scope["path"]
+        scope["app"] = self  # tells Starlette's router to raise rather than to answer in plain text
+        if len(path) > 1 and path.endswith("/"):
+            scope["path"] = path.rstrip("/") or "/"
+        try:
+            await self._router(scope, receive, tagged)
+        except ServerError as fault:
+            answer: ASGIApp = refusal(fault)
+        except HTTPException as error:
+            answer = refusal(_from_starlette(error, scope))
+        except ClientDisconnect:
+            return
+        except Exception:
+            if started:
+                raise
+            answer = refusal(internal(path))
+        else:
+            return
+        if not started:
+            await answer(scope, receive, tagged)
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        await receive()
+        try:
+            await self._start()
+        except Exception as error:
+            await send({"type": "lifespan.startup.failed", "message": str(error)})
+            return
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await self._stop()
+        await send({"type": "lifespan.shutdown.complete"})
+
+
+def with_cors(app: ASGIApp, origins: Sequence[str]) -> ASGIApp:
+    """Lets pages of `origins` call the API from a browser."""
+    if not origins:
+        return app
+    return CORSMiddleware(
+        app, allow_origins=list(origins), allow_methods=["*"], allow_headers=["*"], expose_headers=["x-request-id"]
+    )
+
+
+def _asgi(action: Action) -> ASGIApp:
+    class Bound:
+        """A class, because Starlette treats a function as an endpoint of its own kind."""
+
+        async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+            answer = await action(Request(scope, receive))
+            await answer(scope, receive, send)
+
+    return Bound()
+
+
+def _one_route_per_path(routes: list[Route]) -> list[Route]:
+    """GET and POST of one path as neighbours: Starlette then answers 405 with what the path allows."""
+    return sorted(routes, key=lambda route: ("{" in route.path, route.path))
+
+
+def _request_id(scope: Scope) -> bytes:
+    for name, value in scope["headers"]:
+        if name == b"x-request-id" and 0 < len(value) <= 128 and value.isascii() and value.decode().isprintable():
+            return bytes(value)
+    return new_id("req").encode()
+
+
+def _from_starlette(error: HTTPException, scope: Scope) -> ServerError:
+    if error.status_code == 405:
+        fault: ServerError = MethodNotAllowed(f"{scope['method']} is not allowed on {scope['path'][:200]}.")
+        fault.headers = dict(error.headers or {})
+        return fault
+    if error.status_code == 404:
+        return NotFound(f"There is nothing at {scope['path'][:200]}.")
+    return InvalidRequest(error.detail)

@@ -1,0 +1,176 @@
+"""Server-sent events: drains a run to the socket, one send per batch, with keep-alives between whole frames.
+
+Nothing is sent before the second batch or HOLD_SECONDS: until then a refusal of the model server can still be what it
+is, an HTTP status with the provider's code, and not a stream that starts only to fail (bug case 2).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from starlette.types import Receive, Scope, Send
+
+from treadle.api.responses import Run
+from treadle.errors import ServerError
+from treadle.http.replies import refusal, reply
+from treadle.wire.base import encode_into
+from treadle.wire.events import Event, name_of
+
+HOLD_SECONDS = 1.0
+HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache, no-transform"),
+    (b"x-accel-buffering", b"no"),
+]
+_PING = b": ping\n\n"
+_DONE = b"data: [DONE]\n\n"
+_NAMES: dict[type, bytes] = {}
+
+
+class Attended:
+    """An ASGI response that notices when its client leaves, and then cancels its work.
+
+    With `keep_alive` it also fills silence, in seconds, with comments.
+    """
+
+    def __init__(self, keep_alive: float | None) -> None:
+        self._keep_alive = keep_alive
+        self._started = False
+        self._held = b""
+        self._sent_at = 0.0
+        self._gone = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._send = send
+        task = asyncio.current_task()
+        assert task is not None
+        watcher = asyncio.create_task(self._watch(receive, task))
+        try:
+            await self._drain(scope, receive)
+        except asyncio.CancelledError:
+            if not self._gone:
+                raise
+            task.uncancel()
+        finally:
+            watcher.cancel()
+
+    async def _drain(self, scope: Scope, receive: Receive) -> None:
+        raise NotImplementedError
+
+    async def _write(self, data: bytes, *, more: bool = True) -> None:
+        if not self._started:
+            await self._start()
+        self._sent_at = asyncio.get_running_loop().time()
+        await self._send({"type": "http.response.body", "body": data, "more_body": more})
+
+    async def _start(self) -> None:
+        self._started = True
+        await self._send({"type": "http.response.start", "status": 200, "headers": HEADERS})
+
+    async def _flush_held(self) -> None:
+        """Called when nothing came for a while."""
+        held, self._held = self._held, b""
+        await self._write(held or _PING)
+
+    async def _watch(self, receive: Receive, task: asyncio.Task[None]) -> None:
+        """Ends the drain when the client leaves; fills silence. One task for both, as both only wait."""
+        loop, every = asyncio.get_running_loop(), self._keep_alive
+        silence = None if every is None else min(HOLD_SECONDS, every)
+        while True:
+            try:
+                async with asyncio.timeout(silence):
+                    message = await receive()
+            except TimeoutError:
+                assert every is not None and silence is not None
+                if loop.time() - self._sent_at >= silence * 0.99:
+                    await self._flush_held()
+                silence = max(0.01, every - (loop.time() - self._sent_at))
+                continue
+            if message["type"] == "http.disconnect":
+                self._gone = True
+                task.cancel()
+                return
+
+
+class Whole(Attended):
+    """A run drained to its end, as one JSON object."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(None)
+        self._run = run
+
+    async def _drain(self, scope: Scope, receive: Receive) -> None:
+        try:
+            answer = reply(await self._run.result())
+        except ServerError as fault:
+            answer = refusal(fault)
+        await answer(scope, receive, self._send)
+
+
+class EventStream(Attended):
+    """The events of a run as server-sent events, ended by `[DONE]`."""
+
+    def __init__(self, run: Run, keep_alive: float) -> None:
+        super().__init__(keep_alive)
+        self._run = run
+
+    async def _drain(self, scope: Scope, receive: Receive) -> None:
+        self._sent_at = asyncio.get_running_loop().time()
+        first = True
+        async with aclosing(self._run.__aiter__()) as batches:
+            async for batch in batches:
+                if not batch:
+                    continue
+                frames = framed(batch)
+                if first:
+                    self._held, first = frames, False
+                    continue
+                if not self._started and self._run.turn.fault is not None:
+                    self._started = True
+                    await refusal(self._run.turn.fault)(scope, receive, self._send)
+                    return
+                if self._held:
+                    frames, self._held = self._held + frames, b""
+                await self._write(frames)
+        await self._write(_DONE, more=False)
+
+
+class ReadStream(Attended):
+    """Bytes of another server's event stream, passed on as they come."""
+
+    def __init__(self, reads: AsyncGenerator[bytes, None], keep_alive: float) -> None:
+        super().__init__(keep_alive)
+        self._reads = reads
+
+    async def _drain(self, scope: Scope, receive: Receive) -> None:
+        await self._start()
+        self._sent_at = asyncio.get_running_loop().time()
+        async with aclosing(self._reads) as reads:
+            async for read in reads:
+                await self._write(read)
+        await self._write(b"", more=False)
+
+
+def framed(batch: list[Event]) -> bytes:
+    """The frames of a batch: `event`, one `data` line, a blank line each (contract §7.1)."""
+    buffer = bytearray()
+    for event in batch:
+        kind = type(event)
+        prefix = _NAMES.get(kind)
+        if prefix is None:
+            prefix = _NAMES[kind] = b"event: " + name_of(event).encode() + b"\ndata: "
+        buffer += prefix
+        start = len(buffer)
+        encode_into(event, buffer, -1)
+        if buffer.find(b"\xe2\x80", start) >= 0 or buffer.find(b"\xc2\x85", start) >= 0:
+            buffer[start:] = _escaped(bytes(buffer[start:]))
+        buffer += b"\n\n"
+    return bytes(buffer)
+
+
+def _escaped(data: bytes) -> bytes:
+    """Line separators as JSON escapes: some readers take the raw ones for line ends (bug case 9)."""
+    data = data.replace(b"\xe2\x80\xa8", b"\\u2028").replace(b"\xe2\x80\xa9", b"\\u2029")
+    return data.replace(b"\xc2\x85", b"\\u0085")

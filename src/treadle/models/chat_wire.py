@@ -1,0 +1,341 @@
+"""The chat-completions dialect as bytes: requests out, chunks in. Shapes and conversion only, no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+from msgspec import Raw
+
+from treadle.errors import UpstreamBadStream, UpstreamFault
+from treadle.models.repair import CallSlots
+from treadle.models.thinking import ThinkSplitter
+from treadle.ports import (
+    AudioPart,
+    Capabilities,
+    FilePart,
+    FinishReason,
+    ImagePart,
+    ModelChunk,
+    ModelFunction,
+    ModelMessage,
+    ModelPart,
+    ModelRequest,
+    ModelUsage,
+    OutputFormat,
+    TextPart,
+    TokenAlternative,
+    TokenLogprob,
+)
+
+Body = dict[str, object]
+
+_PLAIN = ("temperature", "top_p", "presence_penalty", "frequency_penalty", "reasoning_effort", "verbosity")
+_PASSED = ("service_tier", "prompt_cache_key", "safety_identifier", "parallel_tool_calls")
+
+_encode = msgspec.json.Encoder().encode
+
+
+def encode_request(
+    request: ModelRequest, can: Capabilities, *, max_tokens_field: str, drops: frozenset[str], extra: Mapping[str, object]
+) -> bytes:
+    """The body of a streamed chat completion. What the caller did not set, or the vendor refuses, is not in it."""
+    body: Body = {"model": request.model, "messages": [_message(m, can) for m in request.messages], "stream": True}
+    if "stream_options" not in drops:
+        body["stream_options"] = {"include_usage": True}
+    for name in (*_PLAIN, *_PASSED):
+        value = getattr(request, name)
+        if value is not None and name not in drops:
+            body[name] = value
+    if request.max_output_tokens is not None:
+        body[max_tokens_field] = request.max_output_tokens
+    if request.logprobs and "logprobs" not in drops:
+        body["logprobs"] = True
+        if request.top_logprobs:
+            body["top_logprobs"] = request.top_logprobs
+    if request.functions:
+        body["tools"] = [_function(f, with_strict="strict" not in drops) for f in request.functions]
+        if request.tool_choice is not None:
+            body["tool_choice"] = _choice(request.tool_choice)
+    if request.output_format is not None:
+        body["response_format"] = _format(request.output_format)
+    return _encode(body | dict(request.extra_body) | dict(extra))
+
+
+def _message(message: ModelMessage, can: Capabilities) -> Body:
+    content = message.content
+    found: Body = {
+        "role": message.role,
+        "content": content if isinstance(content, str) else [_part(part) for part in content],
+    }
+    if message.role == "tool":
+        found["tool_call_id"] = message.call_id
+    if message.calls:
+        found["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call in message.calls
+        ]
+    if message.refusal:
+        found["refusal"] = message.refusal
+    if message.reasoning and can.reasoning_back:
+        found[can.reasoning_back] = message.reasoning
+    return found
+
+
+def _part(part: ModelPart) -> Body:
+    match part:
+        case TextPart(text):
+            return {"type": "text", "text": text}
+        case ImagePart(url, detail):
+            return {"type": "image_url", "image_url": {"url": url} | ({"detail": detail} if detail else {})}
+        case FilePart(data, filename):
+            return {"type": "file", "file": {"file_data": data} | ({"filename": filename} if filename else {})}
+        case AudioPart(data, kind):
+            return {"type": "input_audio", "input_audio": {"data": data, "format": kind}}
+
+
+def _function(function: ModelFunction, *, with_strict: bool) -> Body:
+    found: Body = {"name": function.name}
+    if function.description is not None:
+        found["description"] = function.description
+    if function.parameters is not None:
+        found["parameters"] = function.parameters
+    if function.strict is not None and with_strict:
+        found["strict"] = function.strict
+    return {"type": "function", "function": found}
+
+
+def _choice(choice: str) -> object:
+    if choice.startswith("function:"):
+        return {"type": "function", "function": {"name": choice.removeprefix("function:")}}
+    return choice
+
+
+def _format(wanted: OutputFormat) -> Body:
+    if wanted.kind == "json_object":
+        return {"type": "json_object"}
+    schema: Body = {"name": wanted.name, "schema": wanted.schema}
+    if wanted.strict is not None:
+        schema["strict"] = wanted.strict
+    if wanted.description is not None:
+        schema["description"] = wanted.description
+    return {"type": "json_schema", "json_schema": schema}
+
+
+# ------------------------------------------------------------------------------------------------ chunks
+
+
+class _Function(msgspec.Struct, gc=False):
+    name: str | None = None
+    arguments: str | dict[str, Raw] | None = None
+
+
+class _ToolCall(msgspec.Struct):
+    index: int | None = None
+    id: str | None = None
+    function: _Function | None = None
+
+
+class _Thought(msgspec.Struct):
+    type: str = ""
+    text: str = ""
+
+
+class _ContentPart(msgspec.Struct):
+    """Mistral's content list: text, or `thinking` with texts inside."""
+
+    type: str = ""
+    text: str = ""
+    thinking: str | list[_Thought] = ""
+
+
+class _Delta(msgspec.Struct):
+    content: str | list[_ContentPart] | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    refusal: str | None = None
+    tool_calls: list[_ToolCall] | None = None
+
+
+class _Alternative(msgspec.Struct):
+    token: str
+    logprob: float
+    bytes: list[int] | None = None
+
+
+class _Logprob(msgspec.Struct):
+    token: str
+    logprob: float
+    bytes: list[int] | None = None
+    top_logprobs: list[_Alternative] | None = None
+
+
+class _Logprobs(msgspec.Struct):
+    content: list[_Logprob] | None = None
+
+
+class _Choice(msgspec.Struct):
+    index: int | None = 0
+    delta: _Delta | None = None
+    message: _Delta | None = None
+    finish_reason: str | None = None
+    logprobs: _Logprobs | None = None
+
+
+class _PromptDetails(msgspec.Struct):
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+
+
+class _CompletionDetails(msgspec.Struct):
+    reasoning_tokens: int | None = None
+
+
+class _Usage(msgspec.Struct):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    prompt_tokens_details: _PromptDetails | None = None
+    completion_tokens_details: _CompletionDetails | None = None
+    prompt_cache_hit_tokens: int | None = None
+
+
+class _UpstreamError(msgspec.Struct):
+    message: str | None = None
+
+
+class _Chunk(msgspec.Struct):
+    choices: list[_Choice] | None = None
+    usage: _Usage | None = None
+    service_tier: str | None = None
+    error: _UpstreamError | str | None = None
+
+
+_chunk = msgspec.json.Decoder(_Chunk, strict=False)
+
+_FINISH: dict[str, FinishReason] = {
+    "length": "length",
+    "max_tokens": "length",
+    "model_length": "length",
+    "tool_calls": "tool_calls",
+    "function_call": "tool_calls",
+    "content_filter": "content_filter",
+    "safety": "content_filter",
+}
+_BROKEN = frozenset({"error", "abort", "insufficient_system_resource"})
+
+
+class ChunkReader:
+    """Turns the data of chat-completion events into model chunks; holds what spans several of them."""
+
+    def __init__(self, *, hold_thinking: bool) -> None:
+        self._slots = CallSlots()
+        self._thinking: ThinkSplitter | None = ThinkSplitter(hold=hold_thinking)
+        self.done = False
+        """`[DONE]` came."""
+        self.finished = False
+        """A finish reason came."""
+
+    @property
+    def learned_lone_close(self) -> bool:
+        return self._thinking is not None and self._thinking.lone_close
+
+    def read(self, data: bytes, out: list[ModelChunk]) -> None:
+        """Raises UpstreamFault for an error the server reports, UpstreamBadStream for what is no chunk."""
+        if data == b"[DONE]":
+            self.done = True
+            return
+        try:
+            chunk = _chunk.decode(data)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise UpstreamBadStream(f"The model server sent a chunk that cannot be read: {error}.") from None
+        if chunk.error is not None:
+            text = chunk.error if isinstance(chunk.error, str) else chunk.error.message
+            raise UpstreamFault(f"The model server reported an error: {text or 'no reason given'}")
+        for choice in chunk.choices or ():
+            if not choice.index:
+                self._choice(choice, out)
+        if chunk.usage is not None:
+            out.append(ModelChunk(usage=_usage(chunk.usage)))
+        if chunk.service_tier is not None:
+            out.append(ModelChunk(service_tier=chunk.service_tier))
+
+    def finish(self, out: list[ModelChunk]) -> None:
+        """What is still held back at the end of the stream."""
+        if self._thinking is not None:
+            for kind, text in self._thinking.finish():
+                out.append(ModelChunk(text=text) if kind == "text" else ModelChunk(reasoning=text))
+
+    def _choice(self, choice: _Choice, out: list[ModelChunk]) -> None:
+        delta = choice.delta or choice.message
+        if delta is not None:
+            if thought := delta.reasoning_content or delta.reasoning:
+                # The server separates reasoning itself, so a tag in the text is only text.
+                self._stop_splitting(out)
+                out.append(ModelChunk(reasoning=thought))
+            if delta.content:
+                logprobs = _logprobs(choice.logprobs) if choice.logprobs is not None else None
+                self._content(delta.content, logprobs, out)
+            if delta.refusal:
+                out.append(ModelChunk(refusal=delta.refusal))
+            if delta.tool_calls:
+                for call in delta.tool_calls:
+                    self._call(call, out)
+        if choice.finish_reason:
+            if choice.finish_reason in _BROKEN:
+                raise UpstreamFault(f"The model server broke off: {choice.finish_reason}.")
+            self.finished = True
+            self.finish(out)
+            out.append(ModelChunk(finish=_FINISH.get(choice.finish_reason, "stop")))
+
+    def _content(self, content: str | list[_ContentPart], logprobs: list[TokenLogprob] | None, out: list[ModelChunk]) -> None:
+        if isinstance(content, list):
+            for part in content:
+                if part.type == "thinking":
+                    thought = part.thinking if isinstance(part.thinking, str) else "".join(t.text for t in part.thinking)
+                    out.append(ModelChunk(reasoning=thought))
+                elif part.text:
+                    out.append(ModelChunk(text=part.text))
+        elif self._thinking is None:
+            out.append(ModelChunk(text=content, logprobs=logprobs))
+        else:
+            for kind, text in self._thinking.feed(content):
+                out.append(ModelChunk(text=text, logprobs=logprobs) if kind == "text" else ModelChunk(reasoning=text))
+
+    def _stop_splitting(self, out: list[ModelChunk]) -> None:
+        if self._thinking is not None:
+            self.finish(out)
+            self._thinking = None
+
+    def _call(self, call: _ToolCall, out: list[ModelChunk]) -> None:
+        function = call.function or _Function()
+        arguments = function.arguments
+        if isinstance(arguments, dict):
+            arguments = _encode(arguments).decode()
+        out.append(ModelChunk(call=self._slots.place(call.index, call.id, function.name, arguments or "")))
+
+
+def _usage(usage: _Usage) -> ModelUsage:
+    prompt, completion = usage.prompt_tokens_details, usage.completion_tokens_details
+    return ModelUsage(
+        input_tokens=usage.prompt_tokens or 0,
+        output_tokens=usage.completion_tokens or 0,
+        cached_tokens=(prompt.cached_tokens if prompt else None) or usage.prompt_cache_hit_tokens or 0,
+        cache_write_tokens=(prompt.cache_write_tokens if prompt else None) or 0,
+        reasoning_tokens=(completion.reasoning_tokens if completion else None) or 0,
+    )
+
+
+def _logprobs(given: _Logprobs) -> list[TokenLogprob] | None:
+    if not given.content:
+        return None
+    return [
+        TokenLogprob(
+            token=entry.token,
+            logprob=entry.logprob,
+            bytes=entry.bytes or list(entry.token.encode()),
+            top_logprobs=[
+                TokenAlternative(a.token, a.logprob, a.bytes or list(a.token.encode())) for a in entry.top_logprobs or ()
+            ],
+        )
+        for entry in given.content
+    ]

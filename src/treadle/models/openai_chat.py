@@ -1,0 +1,258 @@
+"""The chat-completions dialect, which most model servers speak: raw bytes, own frame splitter, typed decode."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import AsyncGenerator, Callable, Mapping
+
+import aiohttp
+import msgspec
+
+from treadle.errors import UpstreamBadStream, UpstreamFault, UpstreamTimeout
+from treadle.models.chat_wire import ChunkReader, encode_request
+from treadle.models.sse import EventSplitter
+from treadle.models.upstream import MAX_WAIT, RETRIED, fault_of, wait_seconds
+from treadle.ports import Capabilities, ModelChunk, ModelRequest
+
+log = logging.getLogger("treadle.models")
+
+_MAX_BODY = 4_194_304
+_TAIL_SECONDS = 0.5
+
+
+class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a model server is and how to speak to it: a provider section with its vendor's row applied."""
+
+    name: str
+    url: str
+    key: str = ""
+    key_header: str = "authorization"
+    headers: dict[str, str] = {}
+    query: dict[str, str] = {}
+    capabilities: Capabilities = Capabilities()
+    max_tokens_field: str = "max_tokens"
+    drops: frozenset[str] = frozenset()
+    extra_body: dict[str, msgspec.Raw] = {}
+    models: tuple[str, ...] = ()
+    connect_timeout: float = 10.0
+    idle_timeout: float = 600.0
+    retries: int = 2
+
+
+class _Listed(msgspec.Struct):
+    id: str
+
+
+class _ModelList(msgspec.Struct):
+    data: list[_Listed] = []
+
+
+_model_list: msgspec.json.Decoder[_ModelList | list[_Listed]] = msgspec.json.Decoder(_ModelList | list[_Listed])
+
+
+class Reply:
+    """The RawReply port over an open response."""
+
+    def __init__(self, response: aiohttp.ClientResponse, broken: Callable[[Exception], UpstreamFault]) -> None:
+        self.content_type = response.headers.get("content-type", "application/json")
+        self._response = response
+        self._broken = broken
+
+    async def read(self) -> bytes:
+        try:
+            return await self._response.read()
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise self._broken(error) from None
+
+    async def reads(self) -> AsyncGenerator[bytes, None]:
+        try:
+            while read := await self._response.content.readany():
+                yield read
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise self._broken(error) from None
+
+    async def close(self) -> None:
+        _close(self._response)
+
+
+class ChatCompletions:
+    """A ChatModel over one endpoint, and the raw pass-through that `/v1/chat/completions` needs."""
+
+    def __init__(self, endpoint: Endpoint, session: aiohttp.ClientSession) -> None:
+        self.endpoint = endpoint
+        self._session = session
+        self._lone_closers: set[str] = set()
+
+    def capabilities(self, model: str) -> Capabilities:
+        return self.endpoint.capabilities
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[list[ModelChunk], None]:
+        end = self.endpoint
+        body = encode_request(
+            request, end.capabilities, max_tokens_field=end.max_tokens_field, drops=end.drops, extra=end.extra_body
+        )
+        hold = not request.watched or request.model in self._lone_closers
+        reader, splitter = ChunkReader(hold_thinking=hold), EventSplitter()
+        response = await self.open("/chat/completions", body, model=request.model)
+        try:
+            if "json" in response.headers.get("content-type", ""):
+                # A server that ignores `stream` answers with one object.
+                yield self._whole(await response.read(), reader)
+                return
+            async for batch in self._read(response, splitter, reader):
+                yield batch
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise self._broken(error) from None
+        finally:
+            _close(response)
+            if reader.learned_lone_close:
+                self._lone_closers.add(request.model)
+
+    async def models(self) -> list[str]:
+        """The endpoint's models: those its section names, or what it lists itself."""
+        if self.endpoint.models:
+            return list(self.endpoint.models)
+        try:
+            async with self._session.get(
+                self.endpoint.url + "/models",
+                headers=self._headers(),
+                params=self.endpoint.query,
+                timeout=aiohttp.ClientTimeout(total=min(10.0, self.endpoint.connect_timeout)),
+            ) as response:
+                body = await response.content.read(_MAX_BODY)
+                if response.status != 200:
+                    raise fault_of(response.status, body, _lower(response.headers), self.endpoint.key, "")
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise self._unreachable(error) from None
+        try:
+            found = _model_list.decode(body)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            raise UpstreamBadStream(f"The model server '{self.endpoint.name}' sent no model list.") from None
+        return [entry.id for entry in (found if isinstance(found, list) else found.data)]
+
+    async def open(self, path: str, body: bytes, *, model: str) -> aiohttp.ClientResponse:
+        """A response with status 200, its body unread; the caller closes it.
+
+        Tries again after a refused connection or a passing fault, with growing waits, before the first byte only.
+        """
+        for attempt in range(self.endpoint.retries + 1):
+            last = attempt == self.endpoint.retries
+            try:
+                response = await self._post(path, body)
+            except aiohttp.ClientConnectorError as error:
+                if last:
+                    raise self._unreachable(error) from None
+                wait: float | None = None
+            except aiohttp.ServerDisconnectedError as error:
+                # A kept connection that the server had closed meanwhile: nothing was processed.
+                if last:
+                    raise self._broken(error) from None
+                wait = 0.0
+            except (aiohttp.ClientError, TimeoutError) as error:
+                raise self._broken(error) from None
+            else:
+                if response.status == 200:
+                    return response
+                headers, refusal = _lower(response.headers), await _refusal_body(response)
+                wait = wait_seconds(headers)
+                if last or response.status not in RETRIED or (wait is not None and wait > MAX_WAIT):
+                    raise fault_of(response.status, refusal, headers, self.endpoint.key, model)
+            pause = wait if wait is not None else min(MAX_WAIT, 0.25 * 2**attempt) * random.uniform(0.5, 1.0)  # noqa: S311
+            log.info("asking %s again in %.2f s", self.endpoint.name, pause)
+            await asyncio.sleep(pause)
+        raise AssertionError("unreachable")
+
+    async def forward(self, path: str, body: bytes, model: str) -> Reply:
+        response = await self.open(path, body, model=model)
+        return Reply(response, self._broken)
+
+    # ------------------------------------------------------------------------------------------------
+
+    async def _read(
+        self, response: aiohttp.ClientResponse, splitter: EventSplitter, reader: ChunkReader
+    ) -> AsyncGenerator[list[ModelChunk], None]:
+        content = response.content
+        while not reader.done:
+            read = await content.readany()
+            out: list[ModelChunk] = []
+            for data in splitter.feed(read) if read else splitter.close():
+                reader.read(data, out)
+            if not read and not reader.done:
+                if not reader.finished:
+                    raise UpstreamBadStream("The model server ended the stream before the answer was finished.")
+                reader.done = True
+            if reader.done:
+                reader.finish(out)
+            if out:
+                yield out
+        await _drain(content)
+
+    def _whole(self, body: bytes, reader: ChunkReader) -> list[ModelChunk]:
+        out: list[ModelChunk] = []
+        reader.read(body, out)
+        if not reader.finished:
+            raise UpstreamBadStream("The model server's answer has no finish reason.")
+        return out
+
+    async def _post(self, path: str, body: bytes) -> aiohttp.ClientResponse:
+        end = self.endpoint
+        return await self._session.post(
+            end.url + path,
+            data=body,
+            headers=self._headers(),
+            params=end.query,
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=end.connect_timeout, sock_read=end.idle_timeout),
+            allow_redirects=False,
+        )
+
+    def _headers(self) -> dict[str, str]:
+        end = self.endpoint
+        headers = {"content-type": "application/json", "accept": "text/event-stream, application/json"}
+        if end.key:
+            headers[end.key_header] = f"Bearer {end.key}" if end.key_header == "authorization" else end.key
+        return headers | end.headers
+
+    def _unreachable(self, error: Exception) -> UpstreamFault:
+        log.warning("model server %s cannot be reached: %s", self.endpoint.name, error)
+        return UpstreamFault(f"The model server '{self.endpoint.name}' cannot be reached.")
+
+    def _broken(self, error: Exception) -> UpstreamFault:
+        log.warning("model server %s broke off: %r", self.endpoint.name, error)
+        if isinstance(error, TimeoutError):
+            return UpstreamTimeout(f"The model server '{self.endpoint.name}' did not answer in time.")
+        return UpstreamBadStream(f"The model server '{self.endpoint.name}' broke off the connection.")
+
+
+async def _drain(content: aiohttp.StreamReader) -> None:
+    """Reads what follows `[DONE]`, normally just the end, so that the connection can be used again."""
+    if content.at_eof():
+        return
+    try:
+        async with asyncio.timeout(_TAIL_SECONDS):
+            while await content.readany():
+                pass
+    except (TimeoutError, aiohttp.ClientError):
+        return
+
+
+async def _refusal_body(response: aiohttp.ClientResponse) -> bytes:
+    try:
+        return await response.content.read(_MAX_BODY)
+    except (aiohttp.ClientError, TimeoutError):
+        return b""
+    finally:
+        _close(response)
+
+
+def _close(response: aiohttp.ClientResponse) -> None:
+    """Gives the connection back if the answer was read to its end, else closes it and so stops the server's work."""
+    if response.content.at_eof():
+        response.release()
+    else:
+        response.close()
+
+
+def _lower(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name.lower(): value for name, value in headers.items()}

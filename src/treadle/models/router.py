@@ -1,0 +1,147 @@
+"""Names to models: a dictionary, filled from the configuration and from what the model servers list.
+
+Ids are `provider/upstream-id`; the bare upstream id works while it is unambiguous; aliases come first. The lists are
+a cache: bounded by the providers' own lists, refreshed when older than LIST_SECONDS or when a name is not found.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from treadle.errors import InvalidRequest, ServerError, UnknownModel
+from treadle.ports import ChatModel, Embedder, ModelEntry, RawModel, RawRoute, Route
+
+log = logging.getLogger("treadle.router")
+
+LIST_SECONDS = 300.0
+MISS_SECONDS = 5.0
+"""A name that is not found makes the lists be asked again, but not more often than this."""
+
+
+@dataclass(slots=True)
+class ProviderEntry:
+    """A provider as the router sees it."""
+
+    name: str
+    model: ChatModel
+    raw: RawModel | None = None
+    closed_list: bool = False
+    """Its list names everything it serves."""
+    embedded: bool = False
+    """Runs inside this installation."""
+    listed: list[str] = field(default_factory=list)
+    asked_at: float = float("-inf")
+    reachable: bool | None = None
+
+
+class ModelRouter:
+    """The Router port over the providers that were added when the server started."""
+
+    def __init__(self, aliases: Mapping[str, str], embedders: Mapping[str, Embedder] | None = None) -> None:
+        self.providers: dict[str, ProviderEntry] = {}
+        self._aliases = dict(aliases)
+        self.embedders = dict(embedders or {})
+        self._lock = asyncio.Lock()
+
+    def add(self, entry: ProviderEntry) -> None:
+        self.providers[entry.name] = entry
+
+    async def route(self, name: str) -> Route:
+        entry, upstream = await self.locate(name)
+        return Route(entry.model, upstream, entry.model.capabilities(upstream))
+
+    async def raw(self, name: str) -> RawRoute:
+        target = self._aliases.get(name, name)
+        named = [full for full in self.embedders if target in (full, full.partition("/")[2])]
+        if named:
+            return RawRoute(named[0], embedder=self.embedders[named[0]])
+        entry, upstream = await self.locate(name)
+        if entry.raw is None:
+            raise _unknown(name)
+        return RawRoute(upstream, server=entry.raw)
+
+    async def locate(self, name: str) -> tuple[ProviderEntry, str]:
+        """The provider and the name it knows the model by. UnknownModel if there is none."""
+        name = self._aliases.get(name, name)
+        provider, slash, rest = name.partition("/")
+        if slash and rest and provider in self.providers:
+            return await self._check(self.providers[provider], rest, name)
+        holders = self._holders(name)
+        if not holders:
+            await self.refresh(LIST_SECONDS if self._fresh() else 0.0, missed=True)
+            holders = self._holders(name)
+        if len(holders) == 1:
+            return holders[0], self._upstream(holders[0], name)
+        if len(holders) > 1:
+            names = ", ".join(f"{entry.name}/{name}" for entry in holders)
+            raise InvalidRequest(f"The model '{name}' is ambiguous; name one of: {names}.", param="model")
+        if lone := self._lone_open(name):
+            return lone, name
+        raise _unknown(name)
+
+    async def models(self) -> list[ModelEntry]:
+        await self.refresh(LIST_SECONDS)
+        found = [
+            ModelEntry(f"{entry.name}/{upstream}", entry.name, upstream)
+            for entry in self.providers.values()
+            for upstream in entry.listed
+        ]
+        for alias, target in self._aliases.items():
+            provider = target.partition("/")[0]
+            found.append(ModelEntry(alias, provider if provider in self.providers else "alias", target))
+        for name, embedder in self.embedders.items():
+            provider, _, upstream = name.partition("/")
+            found.append(ModelEntry(name, provider, upstream, embedder.dimensions))
+        return found
+
+    async def refresh(self, older_than: float, *, missed: bool = False) -> None:
+        """Asks the providers whose list is older than `older_than` seconds, together."""
+        limit = MISS_SECONDS if missed else older_than
+        async with self._lock:
+            now = time.monotonic()
+            stale = [entry for entry in self.providers.values() if now - entry.asked_at > limit]
+            await asyncio.gather(*(self._ask(entry) for entry in stale))
+
+    def _fresh(self) -> bool:
+        return all(time.monotonic() - entry.asked_at < LIST_SECONDS for entry in self.providers.values())
+
+    async def _ask(self, entry: ProviderEntry) -> None:
+        try:
+            entry.listed, entry.reachable = await entry.model.models(), True
+        except ServerError as fault:
+            log.warning("the models of %s are not known: %s", entry.name, fault.message)
+            entry.reachable = False
+        entry.asked_at = time.monotonic()
+
+    async def _check(self, entry: ProviderEntry, upstream: str, name: str) -> tuple[ProviderEntry, str]:
+        """A provider that lists all it serves can say no before it is asked for an answer."""
+        if entry.closed_list and upstream not in entry.listed:
+            await self.refresh(0.0, missed=True)
+            if entry.reachable and upstream not in entry.listed:
+                raise _unknown(name)
+        return entry, upstream
+
+    def _holders(self, name: str) -> list[ProviderEntry]:
+        return [e for e in self.providers.values() if name in e.listed or f"{name}:latest" in e.listed or f"models/{name}" in e.listed]
+
+    @staticmethod
+    def _upstream(entry: ProviderEntry, name: str) -> str:
+        return next((n for n in (name, f"{name}:latest", f"models/{name}") if n in entry.listed), name)
+
+    def _lone_open(self, name: str) -> ProviderEntry | None:
+        """With one provider whose list is not known to be whole, an unlisted name is its to judge."""
+        remote = [entry for entry in self.providers.values() if not entry.embedded]
+        if len(remote) != 1 or (remote[0].reachable and remote[0].listed and remote[0].closed_list):
+            return None
+        return remote[0]
+
+
+def _unknown(name: str) -> UnknownModel:
+    return UnknownModel(
+        f"Model '{name}' not found. Use 'client.models.list()' to list available Models.", param="model"
+    )
+
