@@ -248,11 +248,11 @@ class _Checker:
                 self._say(f"{name} part {index} of item {item.index} was never closed")
         if item.kind in ARGUMENTS:
             stem, key = ARGUMENTS[item.kind]
-            text = item.texts.get((stem, 0))
-            if text is None:
+            streamed = item.texts.get((stem, 0))
+            if streamed is None:
                 self._say(f"{stem}.done is missing")
-            elif text.done is not None and text.done != final[key]:
-                self._say(f"`{key}` is {final[key]!r}, but {text.done!r} was streamed")
+            elif streamed.done is not None and streamed.done != final[key]:
+                self._say(f"`{key}` is {final[key]!r}, but {streamed.done!r} was streamed")
         if item.kind in ("message", "reasoning"):
             self._part_lists(item, final)
 
@@ -268,7 +268,8 @@ class _Checker:
 
     def _reasoning_texts(self, item: _Item, held: list[Any]) -> None:
         """Raw reasoning may be streamed without part events, but not be something else."""
-        streamed = [text.done for (_, index), text in sorted(item.texts.items(), key=lambda entry: entry[0])]
+        mine = {index: text.done for (stem, index), text in item.texts.items() if stem == "response.reasoning_text"}
+        streamed = [mine[index] for index in sorted(mine)]
         if [part["text"] for part in held] != streamed:
             self._say(f"reasoning text {held!r} differs from what was streamed: {streamed!r}")
 
@@ -284,7 +285,7 @@ class _Checker:
         if item.kind != HOLDERS[stem]:
             self._say(f"belongs to a {HOLDERS[stem]}, not to a {item.kind}")
             return
-        index = event.get("content_index", event.get("summary_index", 0))
+        index: int = event["summary_index"] if "summary_index" in event else event.get("content_index", 0)
         part = ("summary" if "summary_index" in event else "content", index)
         if (stem in PART_TEXT or "summary_index" in event) and part not in item.parts:
             self._say(f"comes before {part[0]} part {index} was opened")
