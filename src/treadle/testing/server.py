@@ -1,0 +1,79 @@
+"""A real Treadle server on a loopback port, for tests that drive it through real clients and sockets.
+
+with RunningServer(data_dir, upstream_url) as server:
+    OpenAI(base_url=server.url, api_key="none").responses.create(...)
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import uvicorn
+
+from treadle.ports import ServerTool
+from treadle.settings import Settings, load
+from treadle.testing.gates import PATIENCE, Gate
+
+PROVIDER = "scripted"
+"""The name of the provider whose models a test's upstream serves: ids are `scripted/<model>`."""
+
+
+def settings_for(data_dir: Path, upstream_url: str, *extra: str) -> Settings:
+    """Settings with one provider at `upstream_url`. `extra` are further lines of YAML, at the top level."""
+    file = data_dir / "treadle.yaml"
+    lines = [f"data_dir: {data_dir}", "models:", f"  {PROVIDER}: {{kind: openai_chat, url: '{upstream_url}'}}", *extra]
+    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return load(file, environ={}).require()
+
+
+class _Uvicorn(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, ready: Gate) -> None:
+        super().__init__(config)
+        self._ready = ready
+
+    async def startup(self, sockets: object = None) -> None:
+        await super().startup()
+        self._ready.set()
+
+
+class RunningServer:
+    """The server in a thread of its own, with an event loop of its own. `url` ends in `/v1`."""
+
+    def __init__(self, settings: Settings, *, server_tools: Mapping[str, ServerTool] | None = None) -> None:
+        from treadle.app import create_app
+
+        self._ready = Gate()
+        config = uvicorn.Config(
+            create_app(settings, server_tools=server_tools),
+            host="127.0.0.1",
+            port=0,
+            log_level="warning",
+            lifespan="on",
+            timeout_graceful_shutdown=2,
+        )
+        self._server = _Uvicorn(config, self._ready)
+        self._thread = threading.Thread(target=self._server.run, name="treadle-under-test")
+
+    @property
+    def root(self) -> str:
+        port = self._server.servers[0].sockets[0].getsockname()[1]
+        return f"http://127.0.0.1:{port}"
+
+    @property
+    def url(self) -> str:
+        return f"{self.root}/v1"
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self._ready.wait_blocking(PATIENCE)
+        assert self._server.started, "the server did not start"
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._server.should_exit = True
+        self._thread.join(2 * PATIENCE)
+        assert not self._thread.is_alive(), "the server did not stop"
