@@ -1,4 +1,4 @@
-"""The SQLite engine: opening a file, its settings, and its schema. The only place for SQLite's own SQL."""
+"""The SQLite engine: opening a file, its settings, and its schema. SQLite's own SQL is here and in `workers.py` only."""
 
 from __future__ import annotations
 

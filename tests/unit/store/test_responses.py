@@ -94,6 +94,18 @@ async def test_a_turn_whose_predecessor_was_deleted_meanwhile_is_not_stored(resp
         assert await responses.get(ALICE, late.row.id) is None
 
 
+async def test_a_turn_is_not_stored_with_holes_in_its_history(responses: SqlResponses) -> None:
+    first = turn("a1", "a2")
+    base = await responses.settle(ALICE, first)
+    second = turn("b1", "b2", base=base, previous=first.row.id)
+    at_second = await responses.settle(ALICE, second)
+    await responses.delete(ALICE, second.row.id)  # its items go; the thread stays
+    late = turn("late", "later", base=at_second, previous=second.row.id)
+    with pytest.raises(PreviousNotFound):
+        await responses.settle(ALICE, late)
+    assert await responses.get(ALICE, late.row.id) is None
+
+
 async def test_nul_characters_in_the_json_survive(responses: SqlResponses) -> None:
     item = StoredItem("msg_1", "message", b'{"id":"msg_1","content":"a\\u0000b"}')
     wanted = turn("x", "y")

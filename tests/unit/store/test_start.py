@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -222,3 +223,9 @@ async def test_a_process_that_is_not_alone_leaves_running_responses_to_their_lea
     assert found.row.status == "in_progress"
     await second.close()
     await third.close()
+
+
+def test_words_that_only_sqlite_knows_are_in_the_files_of_its_engine_only() -> None:
+    ours = re.compile(r"\b(PRAGMA|ROWID|sqlite_master|IMMEDIATE|json_\w+|GLOB)\b|INSERT OR|IFNULL|\bIS NOT \?")
+    found = {file.name for file in Path(treadle.store.__path__[0]).glob("*.py") if ours.search(file.read_text("utf-8"))}
+    assert found == {"sqlite.py", "workers.py", "migrate.py"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import random
 import shutil
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -90,32 +91,52 @@ def test_every_turn_of_any_tree_has_the_history_of_its_path(shared: Sqlite, step
     in_its_own_tenant(shared, check)
 
 
+growth = st.tuples(st.just("grow"), st.integers(0, 1000), st.integers(0, 2), st.integers(0, 2))
+deletion = st.tuples(st.just("delete"), st.integers(0, 1000), st.just(0), st.just(0))
+
+
 @SOME
-@given(steps=steps, deletions=st.lists(st.tuples(st.integers(0, 1000), st.booleans()), max_size=25))
+@given(acts=st.lists(st.one_of(growth, growth, growth, deletion), min_size=5, max_size=25), order=st.randoms())
 def test_after_any_deletions_exactly_what_live_responses_need_is_kept(
-    shared: Sqlite, steps: list[tuple[int, int, int]], deletions: list[tuple[int, bool]]
+    shared: Sqlite, acts: list[tuple[str, int, int, int]], order: random.Random
 ) -> None:
     async def check(responses: SqlResponses, scope: Scope) -> None:
         live: list[Node] = []
-        todo = itertools.zip_longest(steps, deletions)
-        for step, deletion in todo:
-            if step is not None:
-                live.append(await grow(responses, scope, live, step))
-            if deletion is not None and live:
-                choice, last = deletion
-                gone = live.pop(-1 if last else choice % len(live))
-                assert await responses.delete(scope, gone.id)
-            needed = {text for node in live for text in node.history()}
-            assert await everything(shared, scope) == needed
-        for node in live:
-            assert texts(await responses.history(scope, node.end)) == node.history()
-        for node in live:
-            assert await responses.delete(scope, node.id)
-        assert await everything(shared, scope) == set()
+        for act, *step in acts:
+            if act == "grow":
+                live.append(await grow(responses, scope, live, (step[0], step[1], step[2])))
+            elif live:
+                await delete(responses, scope, live, step[0] % len(live))
+        while live:
+            for node in live:
+                assert texts(await responses.history(scope, node.end)) == node.history()
+            await delete(responses, scope, live, order.randrange(len(live)))
         left = await shared.read(lambda c: c.execute("SELECT key FROM threads WHERE tenant = ?", (scope.tenant,)))
         assert left == []
 
+    async def delete(responses: SqlResponses, scope: Scope, live: list[Node], choice: int) -> None:
+        assert await responses.delete(scope, live.pop(choice).id)
+        assert await everything(shared, scope) == {text for node in live for text in node.history()}
+
     in_its_own_tenant(shared, check)
+
+
+async def test_branches_of_branches_keep_what_they_inherit_until_the_last_is_deleted(
+    responses: SqlResponses, database: Sqlite
+) -> None:
+    a = await grow(responses, ALICE, [], (0, 1, 1))
+    b = await grow(responses, ALICE, [a], (1, 1, 1))
+    c = await grow(responses, ALICE, [a], (1, 1, 1))  # branches from a
+    d = await grow(responses, ALICE, [c], (1, 1, 1))
+    e = await grow(responses, ALICE, [c], (1, 1, 1))  # branches from c
+    assert len({node.end.thread for node in (a, b, c, d, e)}) == 3
+    for gone, live in ((a, [b, d, e]), (c, [b, d, e]), (b, [d, e]), (d, [e])):
+        assert await responses.delete(ALICE, gone.id)
+        for node in live:
+            assert texts(await responses.history(ALICE, node.end)) == node.history()
+        assert await everything(database, ALICE) == {text for node in live for text in node.history()}
+    assert await responses.delete(ALICE, e.id)
+    assert await everything(database, ALICE) == set()
 
 
 async def everything(database: Sqlite, scope: Scope) -> set[str]:
