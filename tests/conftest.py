@@ -9,6 +9,8 @@ import pytest
 
 from treadle.testing.upstream import ScriptedUpstream
 
+pytest.register_assert_rewrite("treadle.testing.conformance", "treadle.testing.conformance_store")
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(

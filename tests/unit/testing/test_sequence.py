@@ -255,8 +255,8 @@ VIOLATIONS: dict[str, tuple[Callable[[Stream], Stream], str]] = {
     "a new message is completed": (put("output_item.added", "item/status", "completed", 3), "a new message has status"),
     "the id of a delta differs": (put("output_text.delta", "item_id", "msg_x"), "item_id is msg_x"),
     "the index of a delta differs": (
-        put("output_text.delta", "output_index", 4),
-        "item_id is msg_3, but output_index 4",
+        put("output_text.delta", "output_index", 2),
+        "item_id is msg_3, but output_index 2",
     ),
     "an event after its item is closed": (
         swap("output_item.done", "refusal.done"),

@@ -1,0 +1,66 @@
+"""Our own adapters pass the suites that plugins run, and the suites catch adapters that do not do their part."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from treadle.models.openai_chat import ChatCompletions, Endpoint
+from treadle.models.upstream import open_session
+from treadle.ports import Conversations, Embedder, Embedding, Responses
+from treadle.store.conversations import SqlConversations
+from treadle.store.responses import SqlResponses
+from treadle.store.sqlite import Sqlite
+from treadle.testing.conformance import EmbedderSuite, ModelSuite, StoreSuite
+from treadle.testing.scripted import WordEmbedder
+from treadle.testing.upstream import ScriptedUpstream
+
+
+class TestChatCompletions(ModelSuite):
+    @pytest.fixture
+    async def model(self, upstream: ScriptedUpstream) -> AsyncIterator[ChatCompletions]:
+        async with open_session() as session:
+            yield ChatCompletions(Endpoint(name="scripted", url=upstream.url), session)
+
+
+class TestSqlite(StoreSuite):
+    @pytest.fixture
+    async def database(self, tmp_path: Path) -> AsyncIterator[Sqlite]:
+        database = Sqlite(tmp_path / "treadle.db")
+        await database.start()
+        yield database
+        await database.close()
+
+    @pytest.fixture
+    def responses(self, database: Sqlite) -> Responses:
+        return SqlResponses(database)
+
+    @pytest.fixture
+    def conversations(self, database: Sqlite) -> Conversations:
+        return SqlConversations(database)
+
+
+class TestWordEmbedder(EmbedderSuite):
+    @pytest.fixture
+    def embedder(self) -> Embedder:
+        return WordEmbedder()
+
+
+class _Lengths:
+    """An embedder that does not do its part: long vectors, and any size goes."""
+
+    dimensions = 3
+
+    async def embed(self, texts: Sequence[str], *, dimensions: int | None = None) -> Embedding:
+        return Embedding([[float(len(text))] * (dimensions or 3) for text in texts], 1)
+
+
+@pytest.mark.parametrize(
+    "name", ["test_one_unit_vector_per_text_in_order", "test_a_size_it_cannot_give_is_refused_by_name"]
+)
+def test_the_suite_catches_a_bad_embedder(name: str) -> None:
+    with pytest.raises((AssertionError, pytest.fail.Exception)):
+        asyncio.run(getattr(EmbedderSuite(), name)(_Lengths()))
