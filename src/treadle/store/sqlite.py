@@ -1,4 +1,4 @@
-"""The SQLite engine: opening a file, its settings, and its schema. SQLite's own SQL is here and in `workers.py` only."""
+"""The SQLite engine: opening a file, its settings, its schema. SQLite's own SQL is here and in `workers.py` only."""
 
 from __future__ import annotations
 
