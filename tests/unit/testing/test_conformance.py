@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
@@ -26,10 +27,24 @@ class TestChatCompletions(ModelSuite):
             yield ChatCompletions(Endpoint(name="scripted", url=upstream.url), session)
 
 
+@pytest.fixture(scope="module")
+def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty database, made once because migrating takes its time. Copied by each test."""
+    path = tmp_path_factory.mktemp("store") / "empty.db"
+
+    async def make() -> None:
+        database = Sqlite(path)
+        await database.start()
+        await database.close()
+
+    asyncio.run(make())
+    return path
+
+
 class TestSqlite(StoreSuite):
     @pytest.fixture
-    async def database(self, tmp_path: Path) -> AsyncIterator[Sqlite]:
-        database = Sqlite(tmp_path / "treadle.db")
+    async def database(self, migrated: Path, tmp_path: Path) -> AsyncIterator[Sqlite]:
+        database = Sqlite(Path(shutil.copy(migrated, tmp_path / "treadle.db")))
         await database.start()
         yield database
         await database.close()

@@ -1,0 +1,113 @@
+"""What Treadle promises, one sentence each, tied to tests both ways by test_manifest.py.
+
+A test names the promise it keeps:
+
+    from tests.behaviour.manifest import behaviour
+
+    @behaviour("bug-07")
+    async def test_unusual_chunking_of_calls(...): ...
+
+A promise without a test stands in PENDING, which may only shrink.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+
+@dataclass(frozen=True)
+class Behaviour:
+    """A promise. `source` says where it comes from: a fault users reported elsewhere, or our own contract."""
+
+    id: str
+    promise: str
+    source: str
+
+
+def behaviour(*ids: str) -> pytest.MarkDecorator:
+    """Marks a test as keeping the promises `ids`."""
+    return pytest.mark.behaviour(*ids)
+
+
+_FAULTS = "faults reported against similar servers"
+_CONTRACT = "our contract"
+
+_PROMISES: dict[str, str] = {
+    # Streams
+    "bug-01": "Every stream begins with response.created and response.in_progress, whatever else has to happen first.",
+    "bug-02": "If the first model call is refused, the caller gets that error as HTTP status or as response.failed.",
+    "bug-03": "Every item and part that is opened is closed again, once, and its text is the sum of its deltas.",
+    "bug-04": "output_index counts without gaps over items of all kinds and is the place in the final output.",
+    "bug-05": "Ids never change between events, final object and later reads; sequence numbers rise by one from 0.",
+    "bug-06": "The terminal event holds the whole response.",
+    "bug-07": "Calls cut, interleaved or packed together in any way by the model server still come out whole.",
+    "bug-08": "A model stream that ends without a finish reason ends the response as completed.",
+    "bug-09": "Only CR, LF and CRLF end a line; text with other separators or split characters arrives unharmed.",
+    "bug-10": "A stream that is quiet for 15 seconds carries a comment, between frames only, and is never buffered.",
+    # Model servers
+    "bug-11": "Parallel calls stay apart even if the model server repeats or leaves out their index.",
+    "bug-12": "A call without an id gets one that is used everywhere, and missing arguments are an empty object.",
+    "bug-13": "No answer of a model keeps a turn going for ever: forcing ends after one call, and calls are counted.",
+    "bug-14": "A tool never runs on arguments that are not a JSON object; the model is told, and history stays usable.",
+    "bug-15": "Usage is complete, whole numbers, and the sum over all rounds, however the model server reports it.",
+    "bug-16": "An answer cut by a limit or a filter is incomplete, with the reason, in the stream and in the store.",
+    "bug-17": "Reasoning becomes a reasoning item under all its names and tags, and never leaks into the answer.",
+    "bug-18": "Leaving reasoning out of the history keeps the calls that came with it.",
+    "bug-19": "Text and calls of one round are all kept, in order, and go back as one message.",
+    "bug-20": "Instructions and developer messages reach servers that allow one leading system message, all of them.",
+    "bug-21": "A user who says the same thing twice is heard twice.",
+    "bug-22": "What the caller did not set is not sent to the model server.",
+    "bug-23": "With tools and an output schema together, tools are still called and the answer fits the schema.",
+    "bug-24": "Errors keep status, code and Retry-After, always in the one envelope.",
+    # Clients
+    "bug-25": "New and empty optional parameters are accepted, and withheld from servers that refuse them.",
+    "bug-26": "The model gets the instructions of this turn only, once, first.",
+    "bug-27": "Custom, namespaced and unsupported tools of coding agents are accepted and come back as declared.",
+    "bug-28": "Replayed items that are unknown, foreign or incomplete never brick a thread.",
+    "bug-29": "A tool output may be text, parts, images or empty, and reaches the model in each case.",
+    "bug-30": "Loosely shaped messages are understood.",
+    "bug-31": "Keys that clients rely on are always present in the output.",
+    "bug-32": "A tool output without its call is a 400 that names the call, before any model is asked.",
+    # State
+    "bug-33": "A turn that used tools can be continued.",
+    "bug-34": "A continued turn sees all earlier inputs, calls and outputs, in order.",
+    "bug-35": "A conversation holds its turns, in order, each once.",
+    "bug-36": "A running response can be read, and a failed one is kept with its error.",
+    "bug-37": "With store false nothing of the turn is written down.",
+    "bug-38": "Two turns at once on one conversation never mix: one waits or gets conversation_locked.",
+    "bug-41": "Thirty streams at once never meet a locked database.",
+    "bug-42": "A NUL byte in any text harms neither the response nor the store.",
+    "bug-72": "When the reader leaves, the model call and the tools stop and the truth is stored.",
+    # Also reported
+    "also-connections": "Connections to the model server are closed when the reader leaves.",
+    "also-no-parameters": "A function may be declared without parameters.",
+    "also-two-pasts": "previous_response_id together with conversation is a 400.",
+    "also-alias": "The model name that was asked for is the one that is answered, aliases included.",
+    "also-input-items": "input_items pages over input that came without ids, and refuses bad query values.",
+    # Bad input: a 4xx in the envelope that names the parameter; never a 500, never a dropped connection
+    "input-json": "Malformed JSON is a 400.",
+    "input-types": "A value of the wrong type is a 400 that names its path.",
+    "input-ranges": "A number out of range is a 400 that names the parameter and its bounds.",
+    "input-unknown-model": "An unknown model is a 404 that names `model`.",
+    "input-unknown-response": "An unknown response is a 404 to read and an error with its own code to continue.",
+    "input-unknown-conversation": "An unknown conversation is a 404.",
+    "input-unknown-tool": "An unknown kind of tool is a 400 that names its place.",
+    "input-large-body": "A body over the limit is a 413.",
+    "input-deep-nesting": "A deeply nested body is a 400.",
+    "input-nul": "NUL bytes anywhere in a request get a proper answer.",
+    "input-surrogates": "Lone surrogates anywhere in a request get a proper answer.",
+    "input-utf8": "A body that is not UTF-8 is a 400.",
+    # Durability
+    "kill-whole": "After kill -9, every response whose terminal event was sent is there, whole.",
+    "kill-half": "After kill -9, no response is there in half.",
+}
+
+BEHAVIOURS = [
+    Behaviour(key, promise, _FAULTS if key.startswith(("bug-", "also-")) else _CONTRACT)
+    for key, promise in _PROMISES.items()
+]
+
+# Promises whose tests are still to come. Take an id out when its test lands; none may be added.
+PENDING: set[str] = set(_PROMISES)
