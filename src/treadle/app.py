@@ -23,6 +23,7 @@ from treadle.api.models import ModelService
 from treadle.api.responses import LEASE_SECONDS, ResponseService
 from treadle.api.tasks import Tasks
 from treadle.engine.prepare import Preparation
+from treadle.http.guard import Guard
 from treadle.http.openapi import OpenApiRoutes
 from treadle.http.routes.admin import AdminRoutes
 from treadle.http.routes.conversations import ConversationRoutes
@@ -39,7 +40,7 @@ from treadle.models.upstream import open_session
 from treadle.models.vendors import EMBEDDED, GENERIC, find_vendor, vendor
 from treadle.models.weights import WeightStore
 from treadle.ports import Embedder, ServerTool
-from treadle.settings import Provider, Settings, capabilities_of
+from treadle.settings import Provider, Settings, capabilities_of, is_loopback
 from treadle.store.connect import connect
 from treadle.store.conversations import SqlConversations
 from treadle.store.responses import SqlResponses
@@ -63,7 +64,10 @@ def create_app(settings: Settings, *, server_tools: Mapping[str, ServerTool] | N
         *AdminRoutes(services.models).endpoints(),
     ]
     routes += OpenApiRoutes(routes).endpoints()
-    return with_cors(Server(routes, services.start, services.stop), settings.server.cors_origins)
+    server = settings.server
+    hosts = None if not server.allowed_hosts and not is_loopback(server.host) else server.allowed_hosts
+    guarded = Guard(Server(routes, services.start, services.stop), hosts=hosts, origins=server.cors_origins)
+    return with_cors(guarded, server.cors_origins)
 
 
 class Services:

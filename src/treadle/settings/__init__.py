@@ -3,7 +3,7 @@
 Nothing else in the package reads the environment or the configuration file.
 """
 
-from treadle.settings.load import Flag, InvalidSettings, Loaded, load
+from treadle.settings.load import Flag, InvalidSettings, Loaded, is_loopback, load
 from treadle.settings.schema import (
     CapabilityOverrides,
     Embeddings,
@@ -32,5 +32,6 @@ __all__ = [
     "Settings",
     "Store",
     "capabilities_of",
+    "is_loopback",
     "load",
 ]

@@ -13,7 +13,7 @@ from treadle.settings.build import Builder
 from treadle.settings.environment import CONFIG_VARIABLE, apply_environment
 from treadle.settings.providers import complete_providers
 from treadle.settings.schema import Settings
-from treadle.settings.tree import Branch, Fault, Origin, Value, put
+from treadle.settings.tree import Branch, Fault, Origin, Value, merge, put
 
 DEFAULT_FILE = "treadle.yaml"
 
@@ -59,12 +59,14 @@ def load(
     environ: Mapping[str, str] | None = None,
     flags: Iterable[Flag] = (),
     found: Mapping[str, str] | None = None,
+    overrides: Mapping[str, object] | None = None,
 ) -> Loaded:
     """Loads the settings. Never raises for what was written; see `Loaded.faults` and `Loaded.require`.
 
     Without `config`, the file that TREADLE_CONFIG names is read, else `treadle.yaml` in the working directory if it
     is there. `environ` stands in for the process's environment. `found` are model servers that answered on this
-    machine (vendor, then address); they fill in where nothing else names the vendor.
+    machine (vendor, then address); they fill in where nothing else names the vendor. `overrides` are what a program
+    says itself, nested as in the file, and win over everything else.
     """
     environ = os.environ if environ is None else environ
     tree: Branch = {}
@@ -80,6 +82,7 @@ def load(
     variable_faults, unused = apply_environment(tree, environ)
     for flag in flags:
         put(tree, flag.path.split("."), Value(flag.value, Origin("flag", flag.name)))
+    merge(tree, overrides or {}, Origin("argument"))
     provider_faults = complete_providers(tree, environ, found or {})
     builder = Builder()
     settings = builder.struct(Settings, tree, "")

@@ -46,6 +46,13 @@ class Server(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
         list[str],
         Doc(description="Web pages allowed to call the server from a browser, such as https://app.example; * for all."),
     ] = []
+    allowed_hosts: Annotated[
+        list[str],
+        Doc(
+            description="Further names this server is called by, for example behind a proxy; * for any. On a loopback "
+            "address only localhost and the like are answered otherwise, so that no web page can get here by DNS."
+        ),
+    ] = []
 
 
 class Store(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):

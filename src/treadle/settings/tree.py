@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 import msgspec
@@ -12,7 +12,7 @@ import msgspec
 class Origin(msgspec.Struct, frozen=True):
     """Where a value came from; `detail` is the file and line, the variable, the flag or the vendor."""
 
-    kind: Literal["default", "file", "environment", "flag", "vendor table", "found"]
+    kind: Literal["default", "file", "environment", "flag", "argument", "vendor table", "found"]
     detail: str = ""
 
     def __str__(self) -> str:
@@ -55,6 +55,18 @@ def put(tree: Branch, keys: list[str], value: Value | Branch) -> None:
             below = tree[key] = {}
         tree = below
     tree[keys[-1]] = value
+
+
+def merge(tree: Branch, given: Mapping[str, object], origin: Origin) -> None:
+    """Sets all of `given`, nested as in the file; what it does not name stays."""
+    for name, data in given.items():
+        if isinstance(data, Mapping):
+            below = tree.get(name)
+            if not isinstance(below, dict):
+                below = tree[name] = {}
+            merge(below, data, origin)
+        else:
+            tree[name] = Value(data, origin)
 
 
 def get(tree: Branch, *keys: str) -> Value | Branch | None:
