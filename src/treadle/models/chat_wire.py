@@ -9,7 +9,7 @@ from msgspec import Raw
 
 from treadle.errors import UpstreamBadStream, UpstreamFault
 from treadle.models.repair import CallSlots
-from treadle.models.thinking import ThinkSplitter
+from treadle.models.thinking import Piece, ThinkSplitter
 from treadle.ports import (
     AudioPart,
     Capabilities,
@@ -230,6 +230,9 @@ class ChunkReader:
     def __init__(self, *, hold_thinking: bool) -> None:
         self._slots = CallSlots()
         self._thinking: ThinkSplitter | None = ThinkSplitter(hold=hold_thinking)
+        self._logprobs: list[TokenLogprob] = []
+        """Of text that the splitter still holds back."""
+        self._thought = False
         self.done = False
         """`[DONE]` came."""
         self.finished = False
@@ -262,8 +265,7 @@ class ChunkReader:
     def finish(self, out: list[ModelChunk]) -> None:
         """What is still held back at the end of the stream."""
         if self._thinking is not None:
-            for kind, text in self._thinking.finish():
-                out.append(ModelChunk(text=text) if kind == "text" else ModelChunk(reasoning=text))
+            self._split(self._thinking.finish(), out)
 
     def _choice(self, choice: _Choice, out: list[ModelChunk]) -> None:
         delta = choice.delta or choice.message
@@ -298,8 +300,20 @@ class ChunkReader:
         elif self._thinking is None:
             out.append(ModelChunk(text=content, logprobs=logprobs))
         else:
-            for kind, text in self._thinking.feed(content):
-                out.append(ModelChunk(text=text, logprobs=logprobs) if kind == "text" else ModelChunk(reasoning=text))
+            self._logprobs += logprobs or ()
+            self._split(self._thinking.feed(content), out)
+
+    def _split(self, pieces: list[Piece], out: list[ModelChunk]) -> None:
+        for kind, text in pieces:
+            if kind == "reasoning":
+                self._thought = True
+                out.append(ModelChunk(reasoning=text))
+                continue
+            logprobs, self._logprobs = self._logprobs, []
+            if self._thought:
+                # What came before belongs to the reasoning and its tags.
+                logprobs, self._thought = _last_tokens(logprobs, text), False
+            out.append(ModelChunk(text=text, logprobs=logprobs or None))
 
     def _stop_splitting(self, out: list[ModelChunk]) -> None:
         if self._thinking is not None:
@@ -312,6 +326,15 @@ class ChunkReader:
         if isinstance(arguments, dict):
             arguments = _encode(arguments).decode()
         out.append(ModelChunk(call=self._slots.place(call.index, call.id, function.name, arguments or "")))
+
+
+def _last_tokens(logprobs: list[TokenLogprob], text: str) -> list[TokenLogprob]:
+    """The entries at the end of `logprobs` whose tokens make up `text`."""
+    missing, start = len(text.encode("utf-8", "replace")), len(logprobs)
+    while missing > 0 and start:
+        start -= 1
+        missing -= len(logprobs[start].bytes or ())
+    return logprobs[start:]
 
 
 def _usage(usage: _Usage) -> ModelUsage:

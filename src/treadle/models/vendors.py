@@ -287,7 +287,6 @@ VENDORS: tuple[Vendor, ...] = (
     Vendor(
         name=GENERIC,
         title="Any other server that speaks chat completions",
-        capabilities=_NO_FILES,
         notes="Give its `url`. Used for every section whose name is not in this table.",
     ),
 )
