@@ -22,11 +22,11 @@ class Process:
 
     def __init__(self, command: list[str], env: dict[str, str], health: str) -> None:
         started = time.perf_counter()
-        self._popen = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL)  # noqa: S603
+        self._popen = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL)
         self.pid = self._popen.pid
         while True:
             try:
-                urllib.request.urlopen(health, timeout=1)  # noqa: S310
+                urllib.request.urlopen(health, timeout=1)
                 break
             except OSError:
                 if self._popen.poll() is not None or time.perf_counter() - started > _START_SECONDS:

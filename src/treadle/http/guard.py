@@ -1,8 +1,8 @@
 """Keeps web pages from using the server behind their visitor's back.
 
 A browser on this machine reaches a server on loopback too. So a request that says it comes from a page (`Origin`) must
-come from our own or from a configured one, and on loopback the `Host` must be this machine's: a foreign name there means
-that somebody's DNS was made to point here.
+come from our own or from a configured one, and on loopback the `Host` must be this machine's: a foreign name there
+means that somebody's DNS was made to point here.
 """
 
 from __future__ import annotations
