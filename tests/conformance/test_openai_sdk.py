@@ -1,4 +1,4 @@
-"""The official Python client in strict mode on every endpoint under `/v1/responses`; streams have a file of their own."""
+"""The official Python client, in strict mode, on every endpoint under `/v1/responses`; streams are tested next door."""
 
 from __future__ import annotations
 
