@@ -8,8 +8,9 @@ import msgspec
 from msgspec import Raw
 
 from treadle.errors import UpstreamBadStream, UpstreamFault
-from treadle.models.repair import CallSlots
+from treadle.models.repair import CallSlots, SurrogateMender
 from treadle.models.thinking import Piece, ThinkSplitter
+from treadle.models.upstream import fault_in_stream
 from treadle.ports import (
     AudioPart,
     Capabilities,
@@ -37,7 +38,12 @@ _encode = msgspec.json.Encoder().encode
 
 
 def encode_request(
-    request: ModelRequest, can: Capabilities, *, max_tokens_field: str, drops: frozenset[str], extra: Mapping[str, object]
+    request: ModelRequest,
+    can: Capabilities,
+    *,
+    max_tokens_field: str,
+    drops: frozenset[str],
+    extra: Mapping[str, object],
 ) -> bytes:
     """The body of a streamed chat completion. What the caller did not set, or the vendor refuses, is not in it."""
     body: Body = {"model": request.model, "messages": [_message(m, can) for m in request.messages], "stream": True}
@@ -124,6 +130,11 @@ def _format(wanted: OutputFormat) -> Body:
 
 # ------------------------------------------------------------------------------------------------ chunks
 
+_Count = float | int | None
+_MOST_TOKENS = 2**40
+_NULL = Raw(b"null")
+_NO_ERROR = (b"null", b'""', b"false")
+
 
 class _Function(msgspec.Struct, gc=False):
     name: str | None = None
@@ -179,38 +190,37 @@ class _Choice(msgspec.Struct):
     delta: _Delta | None = None
     message: _Delta | None = None
     finish_reason: str | None = None
-    logprobs: _Logprobs | None = None
+    logprobs: Raw = _NULL
+    """Read only when they were asked for: what nobody wants may have any shape."""
 
 
 class _PromptDetails(msgspec.Struct):
-    cached_tokens: int | None = None
-    cache_write_tokens: int | None = None
+    cached_tokens: _Count = None
+    cache_write_tokens: _Count = None
 
 
 class _CompletionDetails(msgspec.Struct):
-    reasoning_tokens: int | None = None
+    reasoning_tokens: _Count = None
 
 
 class _Usage(msgspec.Struct):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
+    prompt_tokens: _Count = None
+    completion_tokens: _Count = None
     prompt_tokens_details: _PromptDetails | None = None
     completion_tokens_details: _CompletionDetails | None = None
-    prompt_cache_hit_tokens: int | None = None
-
-
-class _UpstreamError(msgspec.Struct):
-    message: str | None = None
+    prompt_cache_hit_tokens: _Count = None
 
 
 class _Chunk(msgspec.Struct):
     choices: list[_Choice] | None = None
     usage: _Usage | None = None
     service_tier: str | None = None
-    error: _UpstreamError | str | None = None
+    error: Raw = _NULL
+    object: str | None = None
 
 
 _chunk = msgspec.json.Decoder(_Chunk, strict=False)
+_logprobs_of = msgspec.json.Decoder(_Logprobs | None, strict=False)
 
 _FINISH: dict[str, FinishReason] = {
     "length": "length",
@@ -221,18 +231,34 @@ _FINISH: dict[str, FinishReason] = {
     "content_filter": "content_filter",
     "safety": "content_filter",
 }
-_BROKEN = frozenset({"error", "abort", "insufficient_system_resource"})
+_BROKEN = frozenset(
+    {
+        "error",
+        "abort",
+        "cancelled",
+        "timeout",
+        "insufficient_system_resource",
+        "function_call_filter",
+        "malformed_function_call",
+    }
+)
 
 
 class ChunkReader:
     """Turns the data of chat-completion events into model chunks; holds what spans several of them."""
 
-    def __init__(self, *, hold_thinking: bool) -> None:
+    def __init__(self, *, hold_thinking: bool, logprobs: bool = False, secret: str = "") -> None:
+        """`logprobs`: they were asked for. `secret` never shows in an error."""
         self._slots = CallSlots()
         self._thinking: ThinkSplitter | None = ThinkSplitter(hold=hold_thinking)
+        self._mender: SurrogateMender | None = None
+        self._wants_logprobs = logprobs
         self._logprobs: list[TokenLogprob] = []
-        """Of text that the splitter still holds back."""
+        """Of text that the splitter has not let go of yet."""
         self._thought = False
+        self._secret = secret
+        self.begun = False
+        """A choice came."""
         self.done = False
         """`[DONE]` came."""
         self.finished = False
@@ -243,17 +269,15 @@ class ChunkReader:
         return self._thinking is not None and self._thinking.lone_close
 
     def read(self, data: bytes, out: list[ModelChunk]) -> None:
-        """Raises UpstreamFault for an error the server reports, UpstreamBadStream for what is no chunk."""
+        """Raises the fault that the server reports inside its answer, and UpstreamBadStream for what is no chunk."""
         if data == b"[DONE]":
             self.done = True
             return
-        try:
-            chunk = _chunk.decode(data)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise UpstreamBadStream(f"The model server sent a chunk that cannot be read: {error}.") from None
-        if chunk.error is not None:
-            text = chunk.error if isinstance(chunk.error, str) else chunk.error.message
-            raise UpstreamFault(f"The model server reported an error: {text or 'no reason given'}")
+        chunk = self._decode(data)
+        if chunk.error is not _NULL and bytes(chunk.error) not in _NO_ERROR:
+            raise fault_in_stream(data, self._secret)
+        if chunk.choices is None and chunk.object == "error":
+            raise fault_in_stream(data, self._secret)
         for choice in chunk.choices or ():
             if not choice.index:
                 self._choice(choice, out)
@@ -263,11 +287,25 @@ class ChunkReader:
             out.append(ModelChunk(service_tier=chunk.service_tier))
 
     def finish(self, out: list[ModelChunk]) -> None:
-        """What is still held back at the end of the stream."""
+        """What is still held back at the end of the stream, or before a call."""
         if self._thinking is not None:
-            self._split(self._thinking.finish(), out)
+            self._pieces(self._thinking.finish(), out)
+
+    def _decode(self, data: bytes) -> _Chunk:
+        try:
+            return _chunk.decode(data)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            reason = error
+        if b"\\u" in data:
+            self._mender = self._mender or SurrogateMender()
+            try:
+                return _chunk.decode(self._mender.mend(data))
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+                reason = error
+        raise UpstreamBadStream(f"The model server sent a chunk that cannot be read: {reason}.")
 
     def _choice(self, choice: _Choice, out: list[ModelChunk]) -> None:
+        self.begun = True
         delta = choice.delta or choice.message
         if delta is not None:
             if thought := delta.reasoning_content or delta.reasoning:
@@ -275,35 +313,41 @@ class ChunkReader:
                 self._stop_splitting(out)
                 out.append(ModelChunk(reasoning=thought))
             if delta.content:
-                logprobs = _logprobs(choice.logprobs) if choice.logprobs is not None else None
-                self._content(delta.content, logprobs, out)
+                if self._wants_logprobs and choice.logprobs is not _NULL:
+                    self._logprobs += _logprobs(choice.logprobs)
+                self._content(delta.content, out)
             if delta.refusal:
+                self.finish(out)
                 out.append(ModelChunk(refusal=delta.refusal))
             if delta.tool_calls:
-                for call in delta.tool_calls:
-                    self._call(call, out)
+                self._calls(delta.tool_calls, out)
         if choice.finish_reason:
-            if choice.finish_reason in _BROKEN:
-                raise UpstreamFault(f"The model server broke off: {choice.finish_reason}.")
+            reason = choice.finish_reason.lower().partition(":")[0]
+            if reason in _BROKEN:
+                raise UpstreamFault(f"The model server broke off: {choice.finish_reason[:200]}.")
             self.finished = True
             self.finish(out)
-            out.append(ModelChunk(finish=_FINISH.get(choice.finish_reason, "stop")))
+            out.append(ModelChunk(finish=_FINISH.get(reason, "stop")))
 
-    def _content(self, content: str | list[_ContentPart], logprobs: list[TokenLogprob] | None, out: list[ModelChunk]) -> None:
+    def _content(self, content: str | list[_ContentPart], out: list[ModelChunk]) -> None:
         if isinstance(content, list):
             for part in content:
                 if part.type == "thinking":
-                    thought = part.thinking if isinstance(part.thinking, str) else "".join(t.text for t in part.thinking)
+                    self._stop_splitting(out)
+                    thought = (
+                        part.thinking if isinstance(part.thinking, str) else "".join(t.text for t in part.thinking)
+                    )
                     out.append(ModelChunk(reasoning=thought))
                 elif part.text:
-                    out.append(ModelChunk(text=part.text))
+                    self._pieces([("text", part.text)], out)
+        elif self._thinking is None and not self._logprobs:
+            out.append(ModelChunk(text=content))
         elif self._thinking is None:
-            out.append(ModelChunk(text=content, logprobs=logprobs))
+            self._pieces([("text", content)], out)
         else:
-            self._logprobs += logprobs or ()
-            self._split(self._thinking.feed(content), out)
+            self._pieces(self._thinking.feed(content), out)
 
-    def _split(self, pieces: list[Piece], out: list[ModelChunk]) -> None:
+    def _pieces(self, pieces: list[Piece], out: list[ModelChunk]) -> None:
         for kind, text in pieces:
             if kind == "reasoning":
                 self._thought = True
@@ -320,12 +364,15 @@ class ChunkReader:
             self.finish(out)
             self._thinking = None
 
-    def _call(self, call: _ToolCall, out: list[ModelChunk]) -> None:
-        function = call.function or _Function()
-        arguments = function.arguments
-        if isinstance(arguments, dict):
-            arguments = _encode(arguments).decode()
-        out.append(ModelChunk(call=self._slots.place(call.index, call.id, function.name, arguments or "")))
+    def _calls(self, calls: list[_ToolCall], out: list[ModelChunk]) -> None:
+        self.finish(out)  # text that was held back came before the call
+        self._slots.next_delta()
+        for call in calls:
+            function = call.function or _Function()
+            arguments = function.arguments
+            if isinstance(arguments, dict):
+                arguments = _encode(arguments).decode()
+            out.append(ModelChunk(call=self._slots.place(call.index, call.id, function.name, arguments or "")))
 
 
 def _last_tokens(logprobs: list[TokenLogprob], text: str) -> list[TokenLogprob]:
@@ -340,25 +387,34 @@ def _last_tokens(logprobs: list[TokenLogprob], text: str) -> list[TokenLogprob]:
 def _usage(usage: _Usage) -> ModelUsage:
     prompt, completion = usage.prompt_tokens_details, usage.completion_tokens_details
     return ModelUsage(
-        input_tokens=usage.prompt_tokens or 0,
-        output_tokens=usage.completion_tokens or 0,
-        cached_tokens=(prompt.cached_tokens if prompt else None) or usage.prompt_cache_hit_tokens or 0,
-        cache_write_tokens=(prompt.cache_write_tokens if prompt else None) or 0,
-        reasoning_tokens=(completion.reasoning_tokens if completion else None) or 0,
+        input_tokens=_count(usage.prompt_tokens),
+        output_tokens=_count(usage.completion_tokens),
+        cached_tokens=_count(prompt.cached_tokens if prompt else None) or _count(usage.prompt_cache_hit_tokens),
+        cache_write_tokens=_count(prompt.cache_write_tokens if prompt else None),
+        reasoning_tokens=_count(completion.reasoning_tokens if completion else None),
     )
 
 
-def _logprobs(given: _Logprobs) -> list[TokenLogprob] | None:
-    if not given.content:
-        return None
+def _count(given: float | None) -> int:
+    """A number of tokens, whatever the server wrote: whole, not negative, and of a size that can be added up."""
+    return 0 if given is None else max(0, min(int(given), _MOST_TOKENS))
+
+
+def _logprobs(given: Raw) -> list[TokenLogprob]:
+    """What can be read of log probabilities; an answer is not lost because they are odd."""
+    try:
+        found = _logprobs_of.decode(given)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return []
     return [
         TokenLogprob(
             token=entry.token,
             logprob=entry.logprob,
             bytes=entry.bytes or list(entry.token.encode()),
             top_logprobs=[
-                TokenAlternative(a.token, a.logprob, a.bytes or list(a.token.encode())) for a in entry.top_logprobs or ()
+                TokenAlternative(a.token, a.logprob, a.bytes or list(a.token.encode()))
+                for a in entry.top_logprobs or ()
             ],
         )
-        for entry in given.content
+        for entry in (found.content if found else None) or ()
     ]

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import random
 from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
 
 import aiohttp
 import msgspec
@@ -13,13 +14,19 @@ import msgspec
 from treadle.errors import UpstreamBadStream, UpstreamFault, UpstreamTimeout
 from treadle.models.chat_wire import ChunkReader, encode_request
 from treadle.models.sse import EventSplitter
-from treadle.models.upstream import MAX_WAIT, RETRIED, fault_of, wait_seconds
+from treadle.models.upstream import MAX_WAIT, RETRIED, fault_of, read_body, wait_seconds
 from treadle.ports import Capabilities, ModelChunk, ModelRequest
 
 log = logging.getLogger("treadle.models")
 
-_MAX_BODY = 4_194_304
+_MAX_BODY = 16_777_216
+"""Bytes of a model list or of an answer in one piece."""
+_MAX_REFUSAL = 262_144
+_MAX_STREAM = 268_435_456
+"""Bytes of one streamed answer: far more than any model writes, and less than what exhausts a machine."""
 _TAIL_SECONDS = 0.5
+_LATE_SECONDS = 10.0
+"""After the finish reason only usage and `[DONE]` may follow; some servers send neither and keep the line open."""
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,14 +49,15 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Listed(msgspec.Struct):
-    id: str
+    id: str = ""
 
 
 class _ModelList(msgspec.Struct):
-    data: list[_Listed] = []
+    data: list[_Listed] | None = None
 
 
 _model_list: msgspec.json.Decoder[_ModelList | list[_Listed]] = msgspec.json.Decoder(_ModelList | list[_Listed])
+"""Together sends a bare array, Ollama `null` when it has no models."""
 
 
 class Reply:
@@ -94,15 +102,19 @@ class ChatCompletions:
             request, end.capabilities, max_tokens_field=end.max_tokens_field, drops=end.drops, extra=end.extra_body
         )
         hold = not request.watched or request.model in self._lone_closers
-        reader, splitter = ChunkReader(hold_thinking=hold), EventSplitter()
+        reader = ChunkReader(hold_thinking=hold, logprobs=request.logprobs, secret=end.key)
         response = await self.open("/chat/completions", body, model=request.model)
         try:
-            if "json" in response.headers.get("content-type", ""):
+            kind = response.headers.get("content-type", "")
+            if "json" in kind:
                 # A server that ignores `stream` answers with one object.
-                yield self._whole(await response.read(), reader)
+                yield await self._whole(response, reader)
                 return
-            async for batch in self._read(response, splitter, reader):
-                yield batch
+            if "html" in kind:
+                raise UpstreamBadStream(f"The model server '{end.name}' answered with an HTML page; is its URL right?")
+            async with aclosing(self._read(response, reader)) as batches:
+                async for batch in batches:
+                    yield batch
         except (aiohttp.ClientError, TimeoutError) as error:
             raise self._broken(error) from None
         finally:
@@ -120,17 +132,18 @@ class ChatCompletions:
                 headers=self._headers(),
                 params=self.endpoint.query,
                 timeout=aiohttp.ClientTimeout(total=min(10.0, self.endpoint.connect_timeout)),
+                allow_redirects=False,
             ) as response:
-                body = await response.content.read(_MAX_BODY)
+                body = await read_body(response, _MAX_BODY)
                 if response.status != 200:
-                    raise fault_of(response.status, body, _lower(response.headers), self.endpoint.key, "")
+                    raise fault_of(response.status, body or b"", _lower(response.headers), self.endpoint.key, "")
         except (aiohttp.ClientError, TimeoutError) as error:
             raise self._unreachable(error) from None
         try:
-            found = _model_list.decode(body)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+            found = _model_list.decode(body or b"")
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             raise UpstreamBadStream(f"The model server '{self.endpoint.name}' sent no model list.") from None
-        return [entry.id for entry in (found if isinstance(found, list) else found.data)]
+        return [entry.id for entry in (found if isinstance(found, list) else found.data or ()) if entry.id]
 
     async def open(self, path: str, body: bytes, *, model: str) -> aiohttp.ClientResponse:
         """A response with status 200, its body unread; the caller closes it.
@@ -145,8 +158,8 @@ class ChatCompletions:
                 if last:
                     raise self._unreachable(error) from None
                 wait: float | None = None
-            except aiohttp.ServerDisconnectedError as error:
-                # A kept connection that the server had closed meanwhile: nothing was processed.
+            except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
+                # Mostly a kept connection that the server had closed meanwhile: no byte of an answer has come.
                 if last:
                     raise self._broken(error) from None
                 wait = 0.0
@@ -171,25 +184,37 @@ class ChatCompletions:
     # ------------------------------------------------------------------------------------------------
 
     async def _read(
-        self, response: aiohttp.ClientResponse, splitter: EventSplitter, reader: ChunkReader
+        self, response: aiohttp.ClientResponse, reader: ChunkReader
     ) -> AsyncGenerator[list[ModelChunk], None]:
-        content = response.content
-        while not reader.done:
-            read = await content.readany()
+        content, splitter, size = response.content, EventSplitter(), 0
+        while True:
+            read = await (_late(content) if reader.finished else content.readany())
+            size += len(read)
+            if size > _MAX_STREAM:
+                raise UpstreamBadStream("The model server's answer does not end.")
             out: list[ModelChunk] = []
             for data in splitter.feed(read) if read else splitter.close():
                 reader.read(data, out)
+                if reader.done:
+                    break
             if not read and not reader.done:
                 if not reader.finished:
                     raise UpstreamBadStream("The model server ended the stream before the answer was finished.")
                 reader.done = True
             if reader.done:
+                if not reader.begun:
+                    raise UpstreamBadStream("The model server ended the stream without an answer.")
                 reader.finish(out)
             if out:
                 yield out
+            if reader.done:
+                break
         await _drain(content)
 
-    def _whole(self, body: bytes, reader: ChunkReader) -> list[ModelChunk]:
+    async def _whole(self, response: aiohttp.ClientResponse, reader: ChunkReader) -> list[ModelChunk]:
+        body = await read_body(response, _MAX_BODY)
+        if body is None:
+            raise UpstreamBadStream("The model server's answer does not end.")
         out: list[ModelChunk] = []
         reader.read(body, out)
         if not reader.finished:
@@ -209,20 +234,34 @@ class ChatCompletions:
 
     def _headers(self) -> dict[str, str]:
         end = self.endpoint
-        headers = {"content-type": "application/json", "accept": "text/event-stream, application/json"}
+        # Compressed streams tend to be held back by whatever compresses them.
+        headers = {
+            "content-type": "application/json",
+            "accept": "text/event-stream, application/json",
+            "accept-encoding": "identity",
+        }
         if end.key:
             headers[end.key_header] = f"Bearer {end.key}" if end.key_header == "authorization" else end.key
         return headers | end.headers
 
     def _unreachable(self, error: Exception) -> UpstreamFault:
         log.warning("model server %s cannot be reached: %s", self.endpoint.name, error)
-        return UpstreamFault(f"The model server '{self.endpoint.name}' cannot be reached.")
+        return UpstreamFault(f"The model server '{self.endpoint.name}' cannot be reached{_cause(error)}.")
 
     def _broken(self, error: Exception) -> UpstreamFault:
         log.warning("model server %s broke off: %r", self.endpoint.name, error)
         if isinstance(error, TimeoutError):
             return UpstreamTimeout(f"The model server '{self.endpoint.name}' did not answer in time.")
         return UpstreamBadStream(f"The model server '{self.endpoint.name}' broke off the connection.")
+
+
+async def _late(content: aiohttp.StreamReader) -> bytes:
+    """A read after the finish reason: the answer is whole, so whatever ends the stream now ends it well."""
+    try:
+        async with asyncio.timeout(_LATE_SECONDS):
+            return await content.readany()
+    except (TimeoutError, aiohttp.ClientError):
+        return b""
 
 
 async def _drain(content: aiohttp.StreamReader) -> None:
@@ -239,11 +278,20 @@ async def _drain(content: aiohttp.StreamReader) -> None:
 
 async def _refusal_body(response: aiohttp.ClientResponse) -> bytes:
     try:
-        return await response.content.read(_MAX_BODY)
+        return await read_body(response, _MAX_REFUSAL) or b""
     except (aiohttp.ClientError, TimeoutError):
         return b""
     finally:
         _close(response)
+
+
+def _cause(error: Exception) -> str:
+    """Why a connection failed, without the address: callers need not know it, and the log has it."""
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return ": its name is not known"
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return f": {(error.os_error.strerror or 'the connection failed').lower()}"
+    return ""
 
 
 def _close(response: aiohttp.ClientResponse) -> None:

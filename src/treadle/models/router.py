@@ -126,7 +126,8 @@ class ModelRouter:
         return entry, upstream
 
     def _holders(self, name: str) -> list[ProviderEntry]:
-        return [e for e in self.providers.values() if name in e.listed or f"{name}:latest" in e.listed or f"models/{name}" in e.listed]
+        names = (name, f"{name}:latest", f"models/{name}")
+        return [entry for entry in self.providers.values() if any(n in entry.listed for n in names)]
 
     @staticmethod
     def _upstream(entry: ProviderEntry, name: str) -> str:
@@ -144,4 +145,3 @@ def _unknown(name: str) -> UnknownModel:
     return UnknownModel(
         f"Model '{name}' not found. Use 'client.models.list()' to list available Models.", param="model"
     )
-

@@ -8,6 +8,7 @@ model is known to do it.
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 _OPEN = ("<think>", "<thinking>", "[THINK]")
@@ -25,7 +26,9 @@ class ThinkSplitter:
         self._state: Literal["start", "inside", "open", "after", "plain"] = "start"
         self._close = ""
         self._buffer = ""
-        self._seen = ""
+        self._held: list[str] = []
+        self._code = _CodeTracker()
+        self._thought = False
         self.lone_close = False
         """Only a closing tag came: this model's template opens the block in the prompt."""
 
@@ -45,8 +48,11 @@ class ThinkSplitter:
         return out
 
     def finish(self) -> list[Piece]:
-        """What was still undecided. An unclosed block stays reasoning; it is not an answer."""
-        text, self._buffer = self._buffer, ""
+        """What was still undecided, at the end or before a call. An unclosed block stays reasoning; it is no answer."""
+        text = "".join(self._held) + self._buffer
+        if self._state == "open":
+            self._code.read(self._buffer)
+        self._held, self._buffer = [], ""
         if not text:
             return []
         return [("reasoning" if self._state == "inside" else "text", text)]
@@ -57,42 +63,50 @@ class ThinkSplitter:
         for tag in _OPEN:
             if stripped.startswith(tag):
                 self._state, self._close = "inside", _CLOSE[tag]
-                self._buffer = stripped[len(tag) :].lstrip("\n")
+                self._buffer = stripped[len(tag) :]
                 return
         if not any(tag.startswith(stripped) for tag in _OPEN):
             self._state = "open"
 
     def _inside(self, out: list[Piece]) -> None:
+        if not self._thought:
+            # The line break after the opening tag belongs to the tag.
+            self._buffer = self._buffer.lstrip("\n")
+            self._thought = bool(self._buffer)
         at = self._buffer.find(self._close)
-        if at >= 0:
-            if thought := self._buffer[:at]:
-                out.append(("reasoning", thought))
-            self._buffer = self._buffer[at + len(self._close) :]
-            self._state = "after"
-            return
-        keep = _overlap(self._buffer, self._close)
-        if thought := self._buffer[: len(self._buffer) - keep]:
+        end = at if at >= 0 else len(self._buffer) - _overlap(self._buffer, self._close)
+        if thought := self._buffer[:end]:
             out.append(("reasoning", thought))
-        self._buffer = self._buffer[len(self._buffer) - keep :]
+        self._buffer = self._buffer[end:]
+        if at >= 0:
+            self._buffer = self._buffer[len(self._close) :]
+            self._state = "after"
 
     def _open(self, out: list[Piece]) -> None:
         """No opening tag came. A lone closing tag outside of code still ends reasoning."""
-        at = self._buffer.find(_LONE_CLOSE)
-        if at >= 0 and not _in_code(self._seen + self._buffer[:at]):
-            self.lone_close = True
-            if before := self._buffer[:at]:
-                out.append(("reasoning" if self._hold else "text", before))
+        while (at := self._buffer.find(_LONE_CLOSE)) >= 0:
+            self._pass(self._buffer[:at], out)
+            if not self._code.inside:
+                self.lone_close = True
+                if before := "".join(self._held):
+                    out.append(("reasoning", before))
+                self._held = []
+                self._buffer = self._buffer[at + len(_LONE_CLOSE) :]
+                self._state = "after"
+                return
+            self._pass(_LONE_CLOSE, out)
             self._buffer = self._buffer[at + len(_LONE_CLOSE) :]
-            self._state = "after"
-            return
-        if self._hold:
-            return
-        keep = 0 if at >= 0 else _overlap(self._buffer, _LONE_CLOSE)
-        if text := self._buffer[: len(self._buffer) - keep]:
-            out.append(("text", text))
-            if "`" in text or self._seen:
-                self._seen += text
-        self._buffer = self._buffer[len(self._buffer) - keep :]
+        end = len(self._buffer) - _overlap(self._buffer, _LONE_CLOSE)
+        self._pass(self._buffer[:end], out)
+        self._buffer = self._buffer[end:]
+
+    def _pass(self, text: str, out: list[Piece]) -> None:
+        if text:
+            self._code.read(text)
+            if self._hold:
+                self._held.append(text)
+            else:
+                out.append(("text", text))
 
     def _after(self, out: list[Piece]) -> None:
         """The white space between the block and the answer belongs to neither; from then on all is text."""
@@ -103,6 +117,48 @@ class ThinkSplitter:
             out.append(("text", text))
 
 
+class _CodeTracker:
+    """Whether what it has read so far ends inside a code fence or an inline code span."""
+
+    _marks = re.compile(r"`+|\n")
+
+    def __init__(self) -> None:
+        self._fenced = False
+        self._spanned = False
+        self._run = 0
+        """Backticks at the very end, which the next text may continue."""
+
+    @property
+    def inside(self) -> bool:
+        fenced, spanned = self._after_run()
+        return fenced or spanned
+
+    def read(self, text: str) -> None:
+        if not text or ("`" not in text and not self._run and not self._spanned):
+            return
+        at = 0
+        for mark in self._marks.finditer(text):
+            if mark.start() > at or mark[0] == "\n":
+                self._end_run()
+            at = mark.end()
+            if mark[0] == "\n":
+                self._spanned = False
+            else:
+                self._run += len(mark[0])
+        if at < len(text):
+            self._end_run()
+
+    def _end_run(self) -> None:
+        self._fenced, self._spanned = self._after_run()
+        self._run = 0
+
+    def _after_run(self) -> tuple[bool, bool]:
+        """Three or more backticks open or close a fence, an odd number below that a span in the line."""
+        if self._run >= 3:
+            return not self._fenced, self._spanned
+        return self._fenced, self._spanned != (self._run % 2 == 1)
+
+
 def _overlap(text: str, tag: str) -> int:
     """How many characters at the end of `text` could be the beginning of `tag`."""
     if tag[0] not in text[-len(tag) :]:
@@ -111,11 +167,3 @@ def _overlap(text: str, tag: str) -> int:
         if text.endswith(tag[:size]):
             return size
     return 0
-
-
-def _in_code(before: str) -> bool:
-    """Whether the end of `before` stands inside a code fence or an inline code span."""
-    if before.count("```") % 2:
-        return True
-    line = before.rsplit("\n", 1)[-1]
-    return line.count("`") % 2 == 1

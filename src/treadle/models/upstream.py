@@ -15,9 +15,12 @@ RETRIED = frozenset({408, 429, 500, 502, 503, 504, 529})
 MAX_WAIT = 5.0
 """Seconds a retry may wait; a longer `Retry-After` is the caller's to honour."""
 _TOO_LONG = re.compile(
-    r"context.?(length|window|size)|maximum context|too many tokens|prompt is too long|exceeds? the (model|available) context",
+    r"context.?(length|window|size)|maximum context|too many tokens|prompt is too long"
+    r"|exceeds? the (model|available) context",
     re.IGNORECASE,
 )
+_TOO_LONG_CODES = frozenset({"context_length_exceeded", "exceed_context_size_error"})
+"""OpenAI's code and its many imitators'; the `type` of llama.cpp, whose `code` is a number."""
 _SHOWN = 600
 
 
@@ -27,38 +30,73 @@ def open_session() -> aiohttp.ClientSession:
     return aiohttp.ClientSession(connector=connector, auto_decompress=True, cookie_jar=aiohttp.DummyCookieJar())
 
 
-class _Inner(msgspec.Struct):
+async def read_body(response: aiohttp.ClientResponse, limit: int) -> bytes | None:
+    """The whole body, or None when it is longer than `limit` bytes."""
+    parts: list[bytes] = []
+    size = 0
+    while part := await response.content.readany():
+        size += len(part)
+        if size > limit:
+            return None
+        parts.append(part)
+    return b"".join(parts)
+
+
+class _Error(msgspec.Struct):
     message: str | None = None
     code: str | int | None = None
-    param: str | None = None
+    type: str | None = None
+
+
+class _Detail(msgspec.Struct):
+    msg: str = ""
 
 
 class _Refusal(msgspec.Struct):
-    error: _Inner | str | None = None
+    """The shapes of a refusal: OpenAI's envelope, a bare text, vLLM's flat object, FastAPI's `detail`."""
+
+    error: _Error | str | None = None
     message: str | None = None
-    detail: str | None = None
+    code: str | int | None = None
+    type: str | None = None
+    detail: str | list[_Detail] | None = None
 
 
-_refusal = msgspec.json.Decoder(_Refusal, strict=False)
+_refusal: msgspec.json.Decoder[_Refusal | list[_Refusal]] = msgspec.json.Decoder(
+    _Refusal | list[_Refusal], strict=False
+)
 
 
 def fault_of(status: int, body: bytes, headers: dict[str, str], secret: str, model: str) -> ServerError:
     """The wire error for a refusal: its meaning is kept, whatever shape it came in, and `secret` never shows."""
-    message, code = _read(body)
-    if secret:
-        message = message.replace(secret, "***")
-    message = message[:_SHOWN]
+    found = _read(body, secret)
+    message, code = found.message or "", _code(found)
     if status == 429:
-        kept: dict[str, str] = {name: headers[name] for name in ("retry-after", "retry-after-ms") if name in headers}
-        return QuotaExceeded(message or "The model server is at its limit.", headers=kept)
-    if code == "context_length_exceeded" or (status in (400, 413) and _TOO_LONG.search(message)):
+        if code != "insufficient_quota":
+            code = None
+        return QuotaExceeded(message or "The model server is at its limit.", code=code, headers=_kept(headers))
+    if _too_long(found) and status >= 400:
+        return ContextTooLong(message or "The input is too long for the model.", param="input")
+    if status in (400, 413) and _TOO_LONG.search(message):
         return ContextTooLong(message, param="input")
     if status == 404 and (code == "model_not_found" or "model" in message.lower() or not message):
         return UnknownModel(message or f"The model server does not know the model '{model}'.", param="model")
+    reason = message or "it gave no reason."
     if 400 <= status < 500:
         status = 400 if status == 422 else status
-        return UpstreamRefused(f"The model server refused the request: {message}", status=status, code=code)
-    return UpstreamFault(f"The model server failed with status {status}: {message}")
+        return UpstreamRefused(f"The model server refused the request: {reason}", status=status, code=code)
+    return UpstreamFault(f"The model server failed with status {status}: {reason}")
+
+
+def fault_in_stream(data: bytes, secret: str) -> ServerError:
+    """The wire error for an error that a server reports inside an answer that it began with status 200."""
+    found = _read(data, secret)
+    code, kind = _code(found), found.type or ""
+    if _too_long(found) or _TOO_LONG.search(found.message or ""):
+        return fault_of(400, data, {}, secret, "")
+    if code == "429" or "rate_limit" in f"{code} {kind}" or code == "insufficient_quota":
+        return fault_of(429, data, {}, secret, "")
+    return UpstreamFault(f"The model server reported an error: {found.message or 'it gave no reason.'}")
 
 
 def wait_seconds(headers: dict[str, str]) -> float | None:
@@ -71,12 +109,41 @@ def wait_seconds(headers: dict[str, str]) -> float | None:
     return None
 
 
-def _read(body: bytes) -> tuple[str, str | None]:
+def _kept(headers: dict[str, str]) -> dict[str, str]:
+    """What the caller's own retries need. Only plain text: our answer could not carry anything else."""
+    names = ("retry-after", "retry-after-ms")
+    return {n: headers[n] for n in names if n in headers and headers[n].isascii() and headers[n].isprintable()}
+
+
+def _too_long(found: _Error) -> bool:
+    return found.code in _TOO_LONG_CODES or found.type in _TOO_LONG_CODES
+
+
+def _code(found: _Error) -> str | None:
+    return None if found.code is None else str(found.code)[:64]
+
+
+def _read(body: bytes, secret: str) -> _Error:
+    found = _shape(body)
+    message = (found.message or "").strip()
+    if secret:
+        message = message.replace(secret, "***")
+    found.message = message[:_SHOWN]
+    return found
+
+
+def _shape(body: bytes) -> _Error:
     try:
         found = _refusal.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return body.decode("utf-8", "replace").strip(), None
+        text = body[: 4 * _SHOWN].decode("utf-8", "replace").replace("\0", "").strip()
+        return _Error("it answered with an HTML page; is its URL right?" if text.startswith("<") else text)
+    if isinstance(found, list):
+        found = found[0] if found else _Refusal()
     inner = found.error
-    if isinstance(inner, _Inner):
-        return inner.message or "", str(inner.code) if inner.code is not None else None
-    return inner or found.message or found.detail or "", None
+    if isinstance(inner, _Error):
+        return inner
+    detail = found.detail
+    if isinstance(detail, list):
+        detail = "; ".join(entry.msg for entry in detail if entry.msg)
+    return _Error(inner or found.message or detail, found.code, found.type)
