@@ -8,15 +8,23 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import Raw
 
-from treadle.api.paging import list_of
-from treadle.errors import InvalidRequest, NotFound
 from treadle.api.includes import shown
+from treadle.api.locks import ConversationLocks
+from treadle.api.paging import list_of
+from treadle.engine.inputs import decode_inputs
+from treadle.errors import InvalidRequest, NotFound
 from treadle.ids import new_conversation_id, plausible
 from treadle.ports import ConversationRow, Conversations, Order, StoredItem
 from treadle.scope import Scope
 from treadle.wire.base import encode
-from treadle.wire.conversations import AddItems, Conversation, ConversationDeleted, CreateConversation, UpdateConversation
-from treadle.wire.items import ItemReference, decode_input, encode_item, kind_of
+from treadle.wire.conversations import (
+    AddItems,
+    Conversation,
+    ConversationDeleted,
+    CreateConversation,
+    UpdateConversation,
+)
+from treadle.wire.items import ItemReference, encode_item, kind_of
 from treadle.wire.lists import ItemList
 
 _MAX_METADATA = 16
@@ -26,8 +34,9 @@ _metadata = msgspec.json.Decoder(dict[str, str])
 class ConversationService:
     """The use cases of `/v1/conversations`."""
 
-    def __init__(self, conversations: Conversations) -> None:
+    def __init__(self, conversations: Conversations, locks: ConversationLocks | None = None) -> None:
         self._store = conversations
+        self._locks = locks or ConversationLocks()
 
     async def create(self, scope: Scope, request: CreateConversation) -> Conversation:
         items = _decoded(request.items or ())
@@ -59,6 +68,7 @@ class ConversationService:
         self, scope: Scope, conversation_id: str, request: AddItems, include: Sequence[str]
     ) -> ItemList:
         items = _decoded(request.items)
+        self._locks.check(scope, conversation_id)
         if not await self._store.append(scope, _id(conversation_id), items):
             raise _missing(conversation_id)
         return list_of(items, include, has_more=False)
@@ -97,12 +107,10 @@ def _id(conversation_id: str) -> str:
 
 def _decoded(raws: Sequence[Raw]) -> list[StoredItem]:
     found: list[StoredItem] = []
-    for index, raw in enumerate(raws):
-        at = f"items[{index}]"
-        for item in decode_input(raw, at):
-            if isinstance(item, ItemReference):
-                raise InvalidRequest("A conversation holds items, not references to items.", param=f"{at}.type")
-            found.append(StoredItem(item.id or "", kind_of(item), encode_item(item)))
+    for item, at in decode_inputs(raws, "items"):
+        if isinstance(item, ItemReference):
+            raise InvalidRequest("A conversation holds items, not references to items.", param=f"{at}.type")
+        found.append(StoredItem(item.id or "", kind_of(item), encode_item(item)))
     ids = [item.id for item in found]
     if len(ids) != len(set(ids)):
         raise InvalidRequest("Item already in conversation.", param="items")

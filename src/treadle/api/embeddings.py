@@ -112,5 +112,3 @@ def _unpacked(vector: list[float] | str) -> list[float]:
     if sys.byteorder == "big":
         values.byteswap()
     return values.tolist()
-
-

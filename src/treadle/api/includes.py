@@ -17,7 +17,11 @@ _EMPTY = Raw(b"[]")
 
 def shown(item: StoredItem, include: Collection[str]) -> Raw:
     """The item's JSON under `include`."""
-    if item.kind == "reasoning" and "reasoning.encrypted_content" not in include and b'"encrypted_content"' in item.data:
+    if (
+        item.kind == "reasoning"
+        and "reasoning.encrypted_content" not in include
+        and b'"encrypted_content"' in item.data
+    ):
         fields = _fields.decode(item.data)
         fields.pop("encrypted_content", None)
         return Raw(encode(fields))

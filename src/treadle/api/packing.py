@@ -49,4 +49,6 @@ def unpack(kind: type[R], found: StoredResponse, include: Collection[str]) -> R:
         "conversation": {"id": row.conversation} if row.conversation else None,
         "output": [shown(item, include) for item in found.outputs],
     }
-    return msgspec.json.decode(encode(fields | {name: Raw(encode(value)) for name, value in columns.items()}), type=kind)
+    return msgspec.json.decode(
+        encode(fields | {name: Raw(encode(value)) for name, value in columns.items()}), type=kind
+    )

@@ -7,16 +7,17 @@ import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
-from msgspec import Raw
+import msgspec
 
 from treadle.api.includes import shown
+from treadle.api.locks import ConversationLocks
 from treadle.api.packing import pack, unpack
 from treadle.api.paging import item_page
 from treadle.api.tasks import Tasks
 from treadle.engine.loop import run
 from treadle.engine.prepare import Preparation, gather, prepare
 from treadle.engine.turn import Plan, Turn
-from treadle.errors import ConversationLocked, InvalidRequest, NotFound
+from treadle.errors import ConversationLocked, InvalidRequest, NotFound, PreviousNotFound
 from treadle.ids import plausible
 from treadle.ports import (
     ModelPart,
@@ -70,6 +71,7 @@ class ResponseService:
         tasks: Tasks,
         *,
         visible_after: float = 1.0,
+        locks: ConversationLocks | None = None,
     ) -> None:
         self._preparation = preparation
         self._store = responses
@@ -78,7 +80,7 @@ class ResponseService:
         self._visible_after = visible_after
         self._running: dict[str, Turn] = {}
         self._visible: dict[str, Scope] = {}
-        self._locked: set[tuple[str, str]] = set()
+        self._locks = locks or ConversationLocks()
 
     async def create(self, scope: Scope, request: CreateResponse) -> Run:
         """Prepares a turn; everything that can be refused is refused here. Nothing runs before the Run is iterated."""
@@ -87,11 +89,11 @@ class ResponseService:
             raise InvalidRequest(
                 f"Previous response '{previous.response.id}' is still in progress.", param="previous_response_id"
             )
-        key = self._lock(scope, request.conversation_id)
+        self._locks.acquire(scope, request.conversation_id)
         try:
             plan = await prepare(scope, request, self._preparation)
         except BaseException:
-            self._unlock(key)
+            self._locks.release(scope, request.conversation_id)
             raise
         return Run(self, Turn(plan, plan.response))
 
@@ -101,36 +103,34 @@ class ResponseService:
         self._running[response_id] = turn
         timer = asyncio.get_running_loop().call_later(self._visible_after, self._show, turn)
         try:
-            async with aclosing(run(turn, self._settle)) as batches:
+            async with aclosing(run(turn, self._settled)) as batches:
                 async for batch in batches:
                     yield batch
         except (asyncio.CancelledError, GeneratorExit):
             if not turn.settling:
                 turn.settling = True
                 turn.cancel()
-                self._tasks.spawn(self._settle(turn))
+                self._tasks.spawn(self._end(turn))
             raise
         finally:
             timer.cancel()
-            self._running.pop(response_id, None)
-            self._visible.pop(response_id, None)
-            conversation = turn.response.conversation
-            self._unlock((turn.plan.scope.tenant, conversation.id) if conversation else None)
 
     async def get(self, scope: Scope, response_id: str, include: Sequence[str] = ()) -> Response:
         turn = self._running.get(response_id)
         if turn is not None and turn.plan.scope == scope and turn.response.store:
-            return turn.snapshot()
+            return _so_far(turn, include)
         found = await self._store.get(scope, response_id) if plausible(response_id) else None
         if found is None:
             raise _missing(response_id)
         return unpack(Response, found, include)
 
-    async def page(self, scope: Scope, *, after: str | None, limit: int, order: Order, model: str | None) -> ResponseList:
+    async def page(
+        self, scope: Scope, *, after: str | None, limit: int, order: Order, model: str | None
+    ) -> ResponseList:
         page = await self._store.page(scope, after=after, limit=limit, order=order, model=model)
         data = [unpack(ListedResponse, found, ()) for found in page.responses]
         for listed, found in zip(data, page.responses, strict=True):
-            listed.input = [Raw(item.data) for item in found.inputs]
+            listed.input = [shown(item, ()) for item in found.inputs]
         first, last = (data[0].id, data[-1].id) if data else ("", "")
         return ResponseList(data=data, first_id=first, last_id=last, has_more=page.has_more)
 
@@ -182,50 +182,74 @@ class ResponseService:
     def _count(self, parts: list[str], model: str) -> int:
         return sum(self._counter.count(part, model) for part in parts if part)
 
-    def _lock(self, scope: Scope, conversation: str | None) -> tuple[str, str] | None:
-        """One turn at a time in a conversation; across processes the store's unique position decides."""
-        if conversation is None:
-            return None
-        key = (scope.tenant, conversation)
-        if key in self._locked:
-            raise ConversationLocked(
-                f"Another response is being made in conversation '{conversation}'. Try again when it is done.",
-                param="conversation",
-            )
-        self._locked.add(key)
-        return key
-
-    def _unlock(self, key: tuple[str, str] | None) -> None:
-        if key is not None:
-            self._locked.discard(key)
-
     def _show(self, turn: Turn) -> None:
         """The turn has run for a while: write a row, so that other processes and a restart see it."""
         if turn.settling or not turn.response.store:
             return
         self._visible[turn.response.id] = turn.plan.scope
         self._tasks.spawn(
-            self._store.begin(turn.plan.scope, _row(turn.response), _stored(turn.plan), int(time.time()) + LEASE_SECONDS)
+            self._store.begin(
+                turn.plan.scope, _row(turn.response), _stored(turn.plan), int(time.time()) + LEASE_SECONDS
+            )
         )
 
+    async def _settled(self, turn: Turn) -> None:
+        """Stores the turn; a client that leaves meanwhile does not stop it."""
+        end = self._end(turn)
+        await (self._tasks.run(end) if turn.response.store else end)
+
+    async def _end(self, turn: Turn) -> None:
+        """Stores what the turn leaves behind. Until that is done it counts as running and holds its conversation."""
+        try:
+            if turn.response.store:
+                await self._settle(turn)
+        finally:
+            response = turn.response
+            self._running.pop(response.id, None)
+            self._visible.pop(response.id, None)
+            self._locks.release(turn.plan.scope, response.conversation.id if response.conversation else None)
+
     async def _settle(self, turn: Turn) -> None:
-        """One transaction for all that the turn leaves behind; nothing at all for `store: false`."""
-        if not turn.response.store:
-            return
-        plan = turn.plan
-        appended = plan.append_to_conversation and turn.response.status in ("completed", "incomplete")
-        kinds = [kind_of(item) for item in turn.items]
-        outputs = [StoredItem(turn.items[i].id or "", kinds[i], bytes(raw)) for i, raw in sorted(turn.raws.items())]
-        await self._store.settle(
-            plan.scope,
-            SettledTurn(
-                row=_row(turn.response),
-                inputs=_stored(plan),
-                outputs=outputs,
-                base=plan.base,
-                append_to_conversation=appended,
-            ),
-        )
+        """One transaction for all of the turn."""
+        scope, settled = turn.plan.scope, _settled_turn(turn)
+        try:
+            await self._store.settle(scope, settled)
+        except ConversationLocked as fault:
+            # Another process was faster. The failure is kept, as a branch that the conversation does not show.
+            turn.fail(fault)
+            await self._store.settle(scope, _settled_turn(turn))
+            raise
+        except (NotFound, PreviousNotFound):
+            if turn.response.conversation is None:
+                raise
+            # The conversation was deleted while the turn ran, which is no reason to lose the turn (bug case 70).
+            settled.base, settled.append_to_conversation = None, False
+            await self._store.settle(scope, settled)
+
+
+def _settled_turn(turn: Turn) -> SettledTurn:
+    plan = turn.plan
+    kinds = [kind_of(item) for item in turn.items]
+    return SettledTurn(
+        row=_row(turn.response),
+        inputs=_stored(plan),
+        outputs=[StoredItem(turn.items[i].id or "", kinds[i], bytes(raw)) for i, raw in sorted(turn.raws.items())],
+        base=plan.base,
+        append_to_conversation=plan.append_to_conversation and turn.response.status in ("completed", "incomplete"),
+    )
+
+
+def _so_far(turn: Turn, include: Sequence[str]) -> Response:
+    """The running response as a client sees it."""
+    done = [
+        StoredItem(turn.items[i].id or "", kind_of(turn.items[i]), bytes(raw)) for i, raw in sorted(turn.raws.items())
+    ]
+    found = msgspec.structs.replace(turn.response, output=[shown(item, include) for item in done])
+    if turn.settling:
+        # It has an outcome, but nothing is promised before that is stored.
+        found.status, found.completed_at, found.usage = "in_progress", None, None
+        found.error = found.incomplete_details = None
+    return found
 
 
 def _row(response: Response) -> ResponseRow:

@@ -20,6 +20,18 @@ class Tasks:
         self._tasks.add(task)
         task.add_done_callback(self._done)
 
+    async def run(self, work: Coroutine[None, None, None]) -> None:
+        """Awaits work that goes on when the caller is cancelled. Its fault is the caller's to handle."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            task.add_done_callback(self._done)
+            raise
+        finally:
+            task.add_done_callback(self._tasks.discard)
+
     async def join(self, seconds: float) -> None:
         """Waits for the tasks that are running now, and cancels what is not done in time."""
         if self._tasks:

@@ -30,14 +30,20 @@ Unseal = Callable[[str], str | None]
 
 def visible(items: Iterable[Item], unseal: Unseal) -> list[TypedItem]:
     """The items a model may see, in order."""
+    items = list(items)
+    answered = {item.call_id for item in items if isinstance(item, FunctionCallOutput | CustomToolCallOutput)}
     found: list[TypedItem] = []
     for item in items:
         if isinstance(item, OpaqueItem):
             log.info("an item of kind %s is not shown to the model", item.kind)
         elif isinstance(item, Reasoning):
             found.append(_opened(item, unseal))
-        elif isinstance(item, FunctionCall | CustomToolCall) and item.status == "incomplete":
-            continue  # cut off by a limit, never run: nothing answers it
+        elif (
+            isinstance(item, FunctionCall | CustomToolCall)
+            and item.status == "incomplete"
+            and item.call_id not in answered
+        ):
+            continue  # cut off by a limit, never run
         else:
             found.append(item)
     return found
@@ -55,12 +61,26 @@ def check_outputs(history: Iterable[Item], inputs: list[tuple[Item, str]]) -> No
             raise InvalidRequest(f"No tool call found for call_id '{item.call_id}'.", param=f"{at}.call_id")
 
 
+def check_sealed(inputs: Iterable[tuple[Item, str]], unseal: Unseal) -> None:
+    """InvalidRequest (`invalid_encrypted_content`) for reasoning among `inputs` that we sealed and somebody changed."""
+    for item, at in inputs:
+        if isinstance(item, Reasoning) and isinstance(item.encrypted_content, str):
+            try:
+                unseal(item.encrypted_content)
+            except InvalidRequest as fault:
+                fault.param = f"{at}.encrypted_content"
+                raise
+
+
 def _opened(item: Reasoning, unseal: Unseal) -> Reasoning:
     """The reasoning with its text, if we sealed it; the stored item itself stays as the client sent it."""
     if item.content or not isinstance(item.encrypted_content, str):
         return item
-    text = unseal(item.encrypted_content)
+    try:
+        text = unseal(item.encrypted_content)
+    except InvalidRequest:
+        text = None  # inputs were checked; what is stored must not block its thread when the key has changed since
     if text is None:
-        log.info("reasoning that another server sealed is not shown to the model")
+        log.info("reasoning sealed by another server or under another key is not shown to the model")
         return item
     return Reasoning(id=item.id, summary=item.summary, content=[ReasoningText(text)])

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from msgspec import UNSET, Raw
 
-from treadle.engine.history import check_outputs, visible
+from treadle.engine.history import check_outputs, check_sealed, visible
+from treadle.engine.inputs import decode_inputs, resolve
 from treadle.engine.render import render
 from treadle.engine.toolset import ToolSet, build
 from treadle.engine.turn import Plan
@@ -29,19 +30,7 @@ from treadle.ports import (
 )
 from treadle.scope import Scope
 from treadle.wire.base import encode
-from treadle.wire.content import InputFile, InputImage, InputText
-from treadle.wire.items import (
-    CustomToolCallOutput,
-    FunctionCallOutput,
-    Item,
-    ItemReference,
-    Message,
-    OpaqueItem,
-    decode_input,
-    decode_stored,
-    encode_item,
-    tidied,
-)
+from treadle.wire.items import Item, decode_stored
 from treadle.wire.responses import (
     ContextFields,
     ConversationRef,
@@ -117,12 +106,13 @@ async def gather(scope: Scope, request: ContextFields, given: Preparation) -> Co
             "Give either 'previous_response_id' or 'conversation', not both.", param="previous_response_id"
         )
     tools = build(request.tools or (), request.tool_choice, given.server_tools)
-    given_items = _decode_inputs(request)
+    given_items = decode_inputs(request.input)
     (base, history), route = await asyncio.gather(_history(scope, request, given), given.router.route(model))
-    inputs = await _resolve(scope, given_items, history, given.responses)
+    inputs = await resolve(scope, given_items, history, given.responses)
     if not inputs and (request.input is None or not isinstance(request.input, str)) and base is None:
         raise InvalidRequest("Missing required parameter: 'input'.", param="input", code="missing_required_parameter")
     check_outputs(history, inputs)
+    check_sealed(inputs, given.sealer.unseal)
     items = [item for item, _ in inputs]
     shown = visible([*history, *items], given.sealer.unseal)
     messages = render(shown, tools, route.capabilities, request.instructions)
@@ -140,45 +130,7 @@ def _check(request: CreateResponse) -> None:
         raise InvalidRequest("Stored prompts are not available on this server yet.", param="prompt")
 
 
-def _decode_inputs(request: ContextFields) -> list[tuple[Item | ItemReference, str]]:
-    given = request.input
-    if given is None:
-        return []
-    if isinstance(given, str):
-        return [(tidied(Message(role="user", content=[InputText(given)])), "input")]
-    found: list[tuple[Item | ItemReference, str]] = []
-    for index, raw in enumerate(given):
-        at = f"input[{index}]"
-        for item in decode_input(raw, at):
-            _check_item(item, at)
-            found.append((item, at))
-    return found
-
-
-def _check_item(item: Item | ItemReference, at: str) -> None:
-    if isinstance(item, Message):
-        parts, field = item.content, "content"
-    elif isinstance(item, FunctionCallOutput | CustomToolCallOutput):
-        parts, field = item.output, "output"
-    else:
-        return
-    for index, part in enumerate(parts):
-        where = f"{at}.{field}[{index}]"
-        if isinstance(part, InputImage) and not part.image_url:
-            _no_file_ids(part.file_id, f"{where}.image_url", f"{where}.file_id")
-        elif isinstance(part, InputFile) and not (part.file_data or part.file_url):
-            _no_file_ids(part.file_id, f"{where}.file_data", f"{where}.file_id")
-
-
-def _no_file_ids(file_id: str | None, missing: str, at: str) -> None:
-    if file_id:
-        raise InvalidRequest("Uploaded files are not available on this server yet; send the data or a URL.", param=at)
-    raise InvalidRequest(f"Missing required parameter: '{missing}'.", param=missing, code="missing_required_parameter")
-
-
-async def _history(
-    scope: Scope, request: ContextFields, given: Preparation
-) -> tuple[Checkpoint | None, list[Item]]:
+async def _history(scope: Scope, request: ContextFields, given: Preparation) -> tuple[Checkpoint | None, list[Item]]:
     """Where the history ends and what it holds: one look-up and one range scan."""
     checkpoint: Checkpoint | None = None
     if (previous := request.previous_response_id) is not None:
@@ -203,35 +155,6 @@ async def _history(
         return None, []
     stored = await given.responses.history(scope, checkpoint)
     return checkpoint, [decode_stored(entry.kind, entry.id, entry.data) for entry in stored]
-
-
-async def _resolve(
-    scope: Scope, given: list[tuple[Item | ItemReference, str]], history: list[Item], responses: Responses
-) -> list[tuple[Item, str]]:
-    """The input with references followed, and without what the history already holds: each item reaches the model once."""
-    known = {item.id for item in history}
-    wanted = [item.id for item, _ in given if isinstance(item, ItemReference) and item.id not in known]
-    stored = await responses.find_items(scope, [i for i in wanted if plausible(i)]) if wanted else {}
-    found: dict[str, Item] = {}
-    result: list[tuple[Item, str]] = []
-    for item, at in given:
-        if isinstance(item, ItemReference):
-            if item.id in known or item.id in found:
-                continue
-            if (entry := stored.get(item.id)) is None:
-                raise NotFound(f"Item with id '{item.id}' not found.", param=f"{at}.id")
-            item = decode_stored(entry.kind, entry.id, entry.data)
-        elif item.id in known:
-            continue
-        elif item.id in found:
-            if encode_item(found[item.id]) == encode_item(item):
-                continue
-            if not isinstance(item, OpaqueItem):
-                item.id = None
-                item = tidied(item)
-        found[item.id or ""] = item
-        result.append((item, at))
-    return result
 
 
 def _output_format(text: TextOptions | None) -> OutputFormat | None:
@@ -268,7 +191,9 @@ def _model_request(request: CreateResponse, route: Route, want_logprobs: bool) -
         frequency_penalty=request.frequency_penalty,
         top_logprobs=request.top_logprobs,
         logprobs=want_logprobs,
-        reasoning_effort=request.reasoning.effort if request.reasoning and route.capabilities.reasoning_effort else None,
+        reasoning_effort=request.reasoning.effort
+        if request.reasoning and route.capabilities.reasoning_effort
+        else None,
         verbosity=verbosity or None,
         service_tier=request.service_tier,
         prompt_cache_key=request.prompt_cache_key,

@@ -69,14 +69,10 @@ class _Drawing:
         self._tools = tools
         self._can = capabilities
         self._assistant: ModelMessage | None = None
-        self._outputs: dict[str, CallOutput] = {}
-        turn_start = -1
-        for index, item in enumerate(items):
-            if isinstance(item, FunctionCallOutput | CustomToolCallOutput):
-                self._outputs.setdefault(item.call_id, item)
-            elif isinstance(item, Message) and item.role == "user":
-                turn_start = index
-        self._turn_start = turn_start
+        self._answers = _paired(items)
+        self._owed: list[CallOutput | None] = []
+        """The outputs of the open assistant message's calls, in call order."""
+        self._turn_start = max((n for n, item in enumerate(items) if _is_user(item)), default=-1)
 
     def add(self, item: TypedItem, index: int) -> None:
         match item:
@@ -90,9 +86,9 @@ class _Drawing:
                     self._speaker(new=self._answered()).reasoning = _thoughts(item)
             case FunctionCall():
                 arguments = item.arguments if is_object(item.arguments) else _quoted(item.arguments)
-                self._call(item, arguments)
+                self._call(item, arguments, index)
             case CustomToolCall():
-                self._call(item, encode({"input": item.input}).decode())
+                self._call(item, encode({"input": item.input}).decode(), index)
             case FunctionCallOutput() | CustomToolCallOutput():
                 # Rendered with its call. An unanswered call and its late answer still become one exchange.
                 self.flush()
@@ -100,12 +96,12 @@ class _Drawing:
     def flush(self) -> None:
         """Ends the assistant message, with the outputs of its calls right behind it."""
         message, self._assistant = self._assistant, None
+        owed, self._owed = self._owed, []
         if message is None:
             return
         self.messages.append(message)
         images: list[ModelPart] = []
-        for call in message.calls:
-            output = self._outputs.get(call.id)
+        for call, output in zip(message.calls, owed, strict=True):
             text = NO_OUTPUT if output is None else self._output_text(output, images)
             self.messages.append(ModelMessage("tool", text, call_id=call.id))
         if images:
@@ -132,10 +128,11 @@ class _Drawing:
             elif isinstance(part, Refusal):
                 speaker.refusal = (speaker.refusal or "") + part.refusal
 
-    def _call(self, item: FunctionCall | CustomToolCall, arguments: str) -> None:
+    def _call(self, item: FunctionCall | CustomToolCall, arguments: str, index: int) -> None:
         namespace = item.namespace if isinstance(item.namespace, str) else None
         name = self._tools.seen_name(item.name, namespace)
         self._speaker().calls.append(ModelCall(item.call_id, name, arguments))
+        self._owed.append(self._answers.get(index))
 
     def _message(self, item: Message) -> ModelMessage:
         role = item.role if item.role == "user" else _system_role(self._can)
@@ -169,6 +166,33 @@ class _Drawing:
                 texts.append("[An attachment of this output follows in the next message.]")
                 images.append(part)
         return "\n".join(texts)
+
+
+def _is_user(item: TypedItem) -> bool:
+    return isinstance(item, Message) and item.role == "user"
+
+
+def _paired(items: Sequence[TypedItem]) -> dict[int, CallOutput]:
+    """The output of each call, by the call's index.
+
+    Models that number their calls anew each turn use an id more than once: an output belongs to the latest call
+    before it that has none, and one that comes before its call to that call.
+    """
+    paired: dict[int, CallOutput] = {}
+    waiting: dict[str, list[int]] = {}
+    early: dict[str, CallOutput] = {}
+    for index, item in enumerate(items):
+        if isinstance(item, FunctionCall | CustomToolCall):
+            if (output := early.pop(item.call_id, None)) is not None:
+                paired[index] = output
+            else:
+                waiting.setdefault(item.call_id, []).append(index)
+        elif isinstance(item, FunctionCallOutput | CustomToolCallOutput):
+            if calls := waiting.get(item.call_id):
+                paired[calls.pop()] = item
+            elif item.call_id not in waiting:
+                early.setdefault(item.call_id, item)
+    return paired
 
 
 def _system_role(capabilities: Capabilities) -> Literal["developer", "system"]:

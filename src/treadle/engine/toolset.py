@@ -64,13 +64,22 @@ class ToolSet:
         An invented name goes to the client if it declared functions, since it may know better; otherwise, and for a
         tool outside `allowed_tools`, the model gets an error result (bug case 56).
         """
-        binding = self._bindings.get(seen)
+        binding = self._bindings.get(seen) or self._misspelt(seen)
         if binding is None:
             client = any(b.owner == "client" for b in self._bindings.values())
             return Binding(seen, "client" if client and self.choice.allowed is None else "refused", seen)
         if self.choice.allowed is not None and not any(self._names(a, binding) for a in self.choice.allowed):
             return Binding(seen, "refused", binding.name, binding.custom, binding.namespace)
         return binding
+
+    def _misspelt(self, seen: str) -> Binding | None:
+        """The one tool that a model can mean which leaves the namespace out or separates it by a dot."""
+        bare = seen.removeprefix("functions.")
+        exact = self._bindings.get(bare) or self._bindings.get(bare.replace(".", "__"))
+        if exact is not None:
+            return exact
+        meant = [binding for binding in self._bindings.values() if binding.namespace and binding.name == bare]
+        return meant[0] if len(meant) == 1 else None
 
     def seen_name(self, name: str, namespace: str | None) -> str:
         """The name under which the model knows a declared tool; used to replay its earlier calls."""
@@ -97,7 +106,11 @@ class ToolSet:
     def _declare(self, tool: Tool, at: str, server_tools: Mapping[str, ServerTool]) -> None:
         match tool:
             case FunctionTool() | CustomTool():
-                self._add(_function(tool, tool.name), Binding(tool.name, "client", tool.name, isinstance(tool, CustomTool)), at)
+                self._add(
+                    _function(tool, tool.name),
+                    Binding(tool.name, "client", tool.name, isinstance(tool, CustomTool)),
+                    at,
+                )
             case NamespaceTool():
                 for index, child in enumerate(tool.tools):
                     seen = _flat(tool.name, child.name)
@@ -126,7 +139,9 @@ def build(tools: Sequence[Raw], choice: Raw, server_tools: Mapping[str, ServerTo
 def _first_choice(tools: ToolSet) -> str | None:
     choice = tools.choice
     if choice.mode == "required" and not tools.functions:
-        raise InvalidRequest("tool_choice requires a tool, but none that this server can offer was given.", param="tool_choice")
+        raise InvalidRequest(
+            "tool_choice requires a tool, but none that this server can offer was given.", param="tool_choice"
+        )
     forced = choice.forced
     if forced is None and choice.mode == "required" and choice.allowed is not None and len(choice.allowed) == 1:
         forced = choice.allowed[0]
@@ -134,7 +149,9 @@ def _first_choice(tools: ToolSet) -> str | None:
         names = [b.seen for b in tools._bindings.values() if tools._names(forced, b)]
         if not names:
             label = forced.name or forced.type
-            raise InvalidRequest(f"tool_choice names '{label}', which is not among the usable tools.", param="tool_choice")
+            raise InvalidRequest(
+                f"tool_choice names '{label}', which is not among the usable tools.", param="tool_choice"
+            )
         return f"function:{names[0]}" if len(names) == 1 else "required"
     if not tools.functions:
         return None

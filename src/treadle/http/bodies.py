@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import zlib
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Protocol, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -12,7 +13,9 @@ from msgspec import Raw
 from starlette.requests import ClientDisconnect, Request
 
 from treadle.errors import InvalidRequest, TooLarge, UnsupportedMedia
+from treadle.http.depth import too_deep
 from treadle.wire.base import decode, encode
+from treadle.wire.faults import unreadable
 
 T = TypeVar("T")
 
@@ -44,18 +47,22 @@ async def read_json(request: Request, decoder: msgspec.json.Decoder[T], limit: i
 
 
 async def read_utf8(request: Request, limit: int) -> bytes:
-    """A JSON body, checked to be UTF-8: parts of it may be passed on unread."""
+    """A JSON body, checked to be UTF-8 and of a sane depth: parts of it may be kept and passed on unread."""
     body = await read_body(request, limit)
-    kind = request.headers.get("content-type", "")
-    if kind.startswith("application/x-www-form-urlencoded"):
-        return _from_form(body)
+    kind = request.headers.get("content-type", "").lower()
     if kind.startswith("multipart/"):
         raise UnsupportedMedia("Send JSON with 'Content-Type: application/json'.")
+    # curl calls everything a form unless it is told; no form begins with a brace.
+    if kind.startswith("application/x-www-form-urlencoded") and body.lstrip()[:1] != b"{":
+        body = _from_form(body)
+    body = body.removeprefix(b"\xef\xbb\xbf")
     if not body.isascii():
         try:
             body.decode()
-        except UnicodeDecodeError:
-            raise InvalidRequest("The body is not valid UTF-8.", code="invalid_json") from None
+        except UnicodeDecodeError as error:
+            raise unreadable(body, str(error)) from None
+    if too_deep(body):
+        raise InvalidRequest("The JSON is nested too deeply.", code="invalid_json")
     return body
 
 
@@ -81,39 +88,54 @@ def _decompressed(body: bytes, encoding: str) -> bytes:
         case "" | "identity":
             return body
         case "gzip" | "x-gzip":
-            return _inflated(body, lambda: zlib.decompressobj(wbits=31))
+            try:
+                return _expanded(body, lambda: zlib.decompressobj(wbits=31))
+            except zlib.error:
+                raise InvalidRequest("The body is not valid gzip.", code="invalid_json") from None
         case "zstd":
             return _unzstd(body)
         case other:
             raise UnsupportedMedia(f"Content-Encoding '{other[:32]}' is not supported; use zstd, gzip or none.")
 
 
-def _inflated(body: bytes, start: Callable[[], zlib._Decompress]) -> bytes:
-    try:
-        stream = start()
-        found = stream.decompress(body, MAX_DECODED + 1)
-        if len(found) > MAX_DECODED:
-            raise _too_large(MAX_DECODED)
-        if not stream.eof:
-            raise InvalidRequest("The compressed body is not complete.", code="invalid_json")
-        return found
-    except zlib.error:
-        raise InvalidRequest("The body is not valid gzip.", code="invalid_json") from None
-
-
 def _unzstd(body: bytes) -> bytes:
-    from backports import zstd  # imported on first use: only Codex compresses
-
+    # Imported on first use: only Codex compresses.
+    if sys.version_info >= (3, 14):
+        from compression import zstd
+    else:
+        from backports import zstd
     try:
-        stream = zstd.ZstdDecompressor()
-        found = stream.decompress(body, MAX_DECODED + 1)
-        if len(found) > MAX_DECODED:
-            raise _too_large(MAX_DECODED)
-        if not stream.eof:
-            raise InvalidRequest("The compressed body is not complete.", code="invalid_json")
-        return bytes(found)
+        return _expanded(body, zstd.ZstdDecompressor)
     except zstd.ZstdError:
         raise InvalidRequest("The body is not valid zstd.", code="invalid_json") from None
+
+
+class _Stream(Protocol):
+    """A decompressor of one frame."""
+
+    def decompress(self, data: bytes, max_length: int, /) -> bytes: ...
+
+    @property
+    def eof(self) -> bool: ...
+
+    @property
+    def unused_data(self) -> bytes: ...
+
+
+def _expanded(body: bytes, start: Callable[[], _Stream]) -> bytes:
+    """All frames of a compressed body; a sender may write several."""
+    found: list[bytes] = []
+    size = 0
+    while body:
+        stream = start()
+        found.append(stream.decompress(body, MAX_DECODED + 1 - size))
+        size += len(found[-1])
+        if size > MAX_DECODED:
+            raise _too_large(MAX_DECODED)
+        if not stream.eof:
+            raise InvalidRequest("The compressed body is not complete.", code="invalid_json")
+        body = stream.unused_data
+    return b"".join(found)
 
 
 def _too_large(limit: int) -> TooLarge:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import get_args
 
@@ -11,6 +12,7 @@ from treadle.errors import InvalidRequest
 from treadle.ports import Order
 from treadle.wire.responses import Include
 
+_INTEGER = re.compile(r"[+-]?[0-9]{1,100}")
 _INCLUDES = frozenset(get_args(Include))
 
 
@@ -18,10 +20,9 @@ def integer(request: Request, name: str, default: int, low: int, high: int) -> i
     text = request.query_params.get(name)
     if text is None or text == "":
         return default
-    try:
-        value = int(text)
-    except ValueError:
-        raise InvalidRequest(f"'{name}' must be an integer.", param=name, code="invalid_type") from None
+    if not _INTEGER.fullmatch(text):
+        raise InvalidRequest(f"'{name}' must be an integer.", param=name, code="invalid_type")
+    value = int(text)
     if value < low:
         raise InvalidRequest(f"'{name}' must be at least {low}.", param=name, code="integer_below_min_value")
     if value > high:

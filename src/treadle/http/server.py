@@ -23,8 +23,7 @@ class Server:
     """Dispatches to endpoints. Every answer has an `x-request-id`; every fault is the error envelope."""
 
     def __init__(self, endpoints: Sequence[Endpoint], start: Lifespan, stop: Lifespan) -> None:
-        routes = [Route(e.path, _asgi(e.action), methods=[e.method], name=e.name) for e in endpoints]
-        self._router = Router(_one_route_per_path(routes), redirect_slashes=False)
+        self._router = Router(_routes(endpoints), redirect_slashes=False)
         self._start = start
         self._stop = stop
 
@@ -98,20 +97,31 @@ def with_cors(app: ASGIApp, origins: Sequence[str]) -> ASGIApp:
     )
 
 
-def _asgi(action: Action) -> ASGIApp:
-    class Bound:
-        """A class, because Starlette treats a function as an endpoint of its own kind."""
+class _Resource:
+    """All methods of one path. A class, because Starlette treats a function as an endpoint of its own kind."""
 
-        async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-            answer = await action(Request(scope, receive))
-            await answer(scope, receive, send)
+    def __init__(self) -> None:
+        self.actions: dict[str, Action] = {}
 
-    return Bound()
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        method = scope["method"]
+        action = self.actions.get("GET" if method == "HEAD" else method)
+        if action is None:
+            allowed = [*self.actions, *(["HEAD"] if "GET" in self.actions else [])]
+            raise MethodNotAllowed(
+                f"{method[:32]} is not allowed on {scope['path'][:200]}.", headers={"allow": ", ".join(sorted(allowed))}
+            )
+        answer = await action(Request(scope, receive))
+        await answer(scope, receive, send)
 
 
-def _one_route_per_path(routes: list[Route]) -> list[Route]:
-    """GET and POST of one path as neighbours: Starlette then answers 405 with what the path allows."""
-    return sorted(routes, key=lambda route: ("{" in route.path, route.path))
+def _routes(endpoints: Sequence[Endpoint]) -> list[Route]:
+    """One route per path, those with fixed words before those that take any."""
+    resources: dict[str, _Resource] = {}
+    for endpoint in endpoints:
+        resources.setdefault(endpoint.path, _Resource()).actions[endpoint.method] = endpoint.action
+    ordered = sorted(resources.items(), key=lambda found: ("{" in found[0], found[0]))
+    return [Route(path, resource) for path, resource in ordered]
 
 
 def _request_id(scope: Scope) -> bytes:
@@ -122,10 +132,6 @@ def _request_id(scope: Scope) -> bytes:
 
 
 def _from_starlette(error: HTTPException, scope: Scope) -> ServerError:
-    if error.status_code == 405:
-        fault: ServerError = MethodNotAllowed(f"{scope['method']} is not allowed on {scope['path'][:200]}.")
-        fault.headers = dict(error.headers or {})
-        return fault
     if error.status_code == 404:
         return NotFound(f"There is nothing at {scope['path'][:200]}.")
     return InvalidRequest(error.detail)

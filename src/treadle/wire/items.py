@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from typing import Annotated, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
 from treadle.errors import InvalidRequest
-from treadle.ids import new_id
+from treadle.ids import new_id, plausible
 from treadle.wire.base import Text, decode, encode
 from treadle.wire.content import InputText, MessagePart, OutputText, ReasoningText, SummaryText, tidy
 
@@ -142,10 +143,14 @@ def decode_input(raw: Raw, at: str) -> list[Item | ItemReference]:
     return [item] if isinstance(item, ItemReference) else [tidied(item)]
 
 
+def usable_id(given: str) -> str:
+    """A client's id, or a digest of one that could not stand in a path or be a cursor; always the same for the same."""
+    return given if plausible(given) else f"item_{blake2b(given.encode(), digest_size=16).hexdigest()}"
+
+
 def tidied(item: TypedItem) -> TypedItem:
     """The item as we store and show it: an id, a status, content as parts, nothing null that must be absent."""
-    if not item.id:
-        item.id = new_id(_PREFIXES[type(item)])
+    item.id = usable_id(item.id) if item.id else new_id(_PREFIXES[type(item)])
     if isinstance(item, Message):
         content = item.content
         if isinstance(content, str):
@@ -178,7 +183,8 @@ def _decode_loose(raw: Raw, at: str) -> list[Item | ItemReference]:
         fields["type"] = Raw(encode(kind))
         item = decode(_typed, encode(fields), at)
         return [item] if isinstance(item, ItemReference) else [tidied(item)]
-    item_id = decode(_id, fields.get("id", Raw(b"null")), f"{at}.id") or new_id("item")
+    given = decode(_id, fields.get("id", Raw(b"null")), f"{at}.id")
+    item_id = usable_id(given) if given else new_id("item")
     fields["id"] = Raw(encode(item_id))
     return [OpaqueItem(kind, item_id, Raw(encode(fields)))]
 
@@ -195,7 +201,9 @@ def _kind_of_loose(fields: dict[str, Raw], at: str) -> str:
         return "message"
     if set(fields) <= {"id", "type"} and "id" in fields:
         return "item_reference"
-    raise InvalidRequest(f"Missing required parameter: '{at}.type'.", param=f"{at}.type", code="missing_required_parameter")
+    raise InvalidRequest(
+        f"Missing required parameter: '{at}.type'.", param=f"{at}.type", code="missing_required_parameter"
+    )
 
 
 def _loose_message(fields: dict[str, Raw], at: str) -> list[Item | ItemReference]:
@@ -222,5 +230,5 @@ def _loose_message(fields: dict[str, Raw], at: str) -> list[Item | ItemReference
 def _embedded_call(part: Raw) -> bool:
     try:
         return bytes(_string_map.decode(part).get("type", Raw(b""))) in (b'"function_call"', b'"custom_tool_call"')
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         return False

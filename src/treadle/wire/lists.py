@@ -22,5 +22,6 @@ class Page(msgspec.Struct, Generic[T], kw_only=True):
     has_more: bool = False
 
 
-ItemList = Page[Annotated[Raw, Meta(extra_json_schema={"$ref": "#/components/schemas/Item"})]]
+AnyItem = Annotated[Raw, Meta(extra_json_schema={"$ref": "#/components/schemas/Item"})]
+ItemList = Page[AnyItem]
 ResponseList = Page[ListedResponse]

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
-from treadle.wire.base import NULL, Text
+from treadle.wire.base import NULL, Name, Text
 from treadle.wire.extensions import CreateExtensions
 
 Metadata = dict[Annotated[str, Meta(max_length=64)], Annotated[str, Meta(max_length=512)]]
@@ -33,7 +33,7 @@ class TextFormat(msgspec.Struct, kw_only=True):
     """`text.format`; which fields go with which type is checked in prepare."""
 
     type: Literal["text", "json_object", "json_schema"] = "text"
-    name: Annotated[str, Meta(pattern="^[a-zA-Z0-9_-]{1,64}$")] | None | UnsetType = UNSET
+    name: Name | None | UnsetType = UNSET
     description: str | None | UnsetType = UNSET
     schema: dict[str, Raw] | None | UnsetType = UNSET
     strict: bool | None | UnsetType = UNSET

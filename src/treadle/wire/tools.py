@@ -8,9 +8,7 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
 from treadle.errors import InvalidRequest
-from treadle.wire.base import decode, encode
-
-FunctionName = Annotated[str, Meta(pattern="^[a-zA-Z0-9_-]{1,64}$")]
+from treadle.wire.base import Name, decode, encode
 
 HOSTED = frozenset(
     {
@@ -37,7 +35,7 @@ HOSTED = frozenset(
 class FunctionTool(msgspec.Struct, tag_field="type", tag="function", kw_only=True):
     """A client-run function. All keys are echoed, null or not: Open Responses wants them present."""
 
-    name: FunctionName
+    name: Name
     description: str | None = None
     parameters: dict[str, Raw] | None = None
     strict: bool | None = None
@@ -46,7 +44,7 @@ class FunctionTool(msgspec.Struct, tag_field="type", tag="function", kw_only=Tru
 class CustomTool(msgspec.Struct, tag_field="type", tag="custom", kw_only=True, omit_defaults=True):
     """A client-run tool whose input is text, perhaps bound to a grammar."""
 
-    name: FunctionName
+    name: Name
     description: str | None = None
     format: dict[str, Raw] | None = None
 
@@ -54,7 +52,7 @@ class CustomTool(msgspec.Struct, tag_field="type", tag="custom", kw_only=True, o
 class NamespaceTool(msgspec.Struct, tag_field="type", tag="namespace", kw_only=True):
     """A named group of functions and custom tools, as Codex declares them."""
 
-    name: FunctionName
+    name: Name
     description: str | None = None
     tools: list[FunctionTool | CustomTool] = []
 
@@ -81,12 +79,15 @@ def decode_tool(raw: Raw, at: str, known: frozenset[str]) -> Tool:
     """A declared tool; `known` are the plug-in types of this server. InvalidRequest for any other type."""
     fields = decode(_loose, raw, at)
     if "type" not in fields:
-        raise InvalidRequest(f"Missing required parameter: '{at}.type'.", param=f"{at}.type", code="missing_required_parameter")
+        raise InvalidRequest(
+            f"Missing required parameter: '{at}.type'.", param=f"{at}.type", code="missing_required_parameter"
+        )
     kind = decode(_name, fields["type"], f"{at}.type")
     if kind in ("function", "custom", "namespace"):
-        if kind == "function" and "name" not in fields and "function" in fields:
+        if kind != "namespace" and "name" not in fields and kind in fields:
             # The chat-completions nesting, which some clients keep (bug cases, "also reported").
-            raw = Raw(encode({"type": "function"} | decode(_loose, fields["function"], f"{at}.function")))
+            raw = Raw(encode(decode(_loose, fields[kind], f"{at}.{kind}") | {"type": kind}))
+            at = f"{at}.{kind}"
         return decode(_typed, raw, at)
     if kind not in HOSTED and kind not in known:
         raise InvalidRequest(f"Invalid value for '{at}.type': '{kind}' is not a tool type.", param=f"{at}.type")
@@ -136,7 +137,9 @@ def decode_choice(raw: Raw) -> ToolChoice:
     fields = decode(_loose, raw, "tool_choice")
     if "type" not in fields:
         raise InvalidRequest(
-            "Missing required parameter: 'tool_choice.type'.", param="tool_choice.type", code="missing_required_parameter"
+            "Missing required parameter: 'tool_choice.type'.",
+            param="tool_choice.type",
+            code="missing_required_parameter",
         )
     kind = decode(_name, fields["type"], "tool_choice.type")
     if kind == "allowed_tools":
@@ -147,6 +150,8 @@ def decode_choice(raw: Raw) -> ToolChoice:
     forced = decode(_forced, encode(fields), "tool_choice")
     if kind in ("function", "custom") and not forced.name:
         raise InvalidRequest(
-            "Missing required parameter: 'tool_choice.name'.", param="tool_choice.name", code="missing_required_parameter"
+            "Missing required parameter: 'tool_choice.name'.",
+            param="tool_choice.name",
+            code="missing_required_parameter",
         )
     return ToolChoice(mode="required", forced=forced, echo=raw)

@@ -1,0 +1,144 @@
+"""The `input` of a request as items: decoded, checked, references followed, and each item once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Raw
+
+from treadle.errors import InvalidRequest, NotFound
+from treadle.ids import plausible
+from treadle.ports import Responses
+from treadle.scope import Scope
+from treadle.wire.content import InputFile, InputImage, InputText, OutputText, PlainText, Refusal
+from treadle.wire.items import (
+    CallOutput,
+    CustomToolCall,
+    CustomToolCallOutput,
+    FunctionCall,
+    FunctionCallOutput,
+    Item,
+    ItemReference,
+    Message,
+    OpaqueItem,
+    decode_input,
+    decode_stored,
+    kind_of,
+    tidied,
+    usable_id,
+)
+
+Given = list[tuple[Item | ItemReference, str]]
+"""Items with their paths in the request."""
+
+
+def decode_inputs(given: str | Sequence[Raw] | None, name: str = "input") -> Given:
+    """The items of the request field `name`. InvalidRequest for what is none, or cannot be shown to a model."""
+    if given is None:
+        return []
+    if isinstance(given, str):
+        return [(tidied(Message(role="user", content=[InputText(given)])), name)]
+    found: Given = []
+    for index, raw in enumerate(given):
+        at = f"{name}[{index}]"
+        for item in decode_input(raw, at):
+            _check_parts(item, at)
+            found.append((item, at))
+    return found
+
+
+async def resolve(scope: Scope, given: Given, history: list[Item], responses: Responses) -> list[tuple[Item, str]]:
+    """The input with references followed, without what the history already holds: each item reaches the model once.
+
+    Clients send items back that we hold already, with and without their ids, and some reuse an id for something else.
+    A message that ends the input, or comes twice in it, is meant as it stands (bug case 21).
+    """
+    last = given[-1][0] if given else None
+    past = {item.id: item for item in history}
+    wanted = [usable_id(item.id) for item, _ in given if isinstance(item, ItemReference)]
+    missing = [item_id for item_id in wanted if item_id not in past and plausible(item_id)]
+    stored = await responses.find_items(scope, missing) if missing else {}
+    replayed = _Replayed(history)
+    known: dict[str | None, Item] = dict(past)
+    result: list[tuple[Item, str]] = []
+    for item, at in given:
+        if isinstance(item, ItemReference):
+            if (item_id := usable_id(item.id)) in known:
+                continue
+            if (entry := stored.get(item_id)) is None:
+                raise NotFound(f"Item with id '{item.id[:128]}' not found.", param=f"{at}.id")
+            item = decode_stored(entry.kind, entry.id, entry.data)
+        elif (twin := known.get(item.id)) is not None:
+            if _same(twin, item) and not (isinstance(item, Message) and (item.id not in past or item is last)):
+                continue
+            if not isinstance(item, OpaqueItem):
+                item.id = None
+                item = tidied(item)
+        elif replayed.holds(item):
+            continue
+        known[item.id] = item
+        result.append((item, at))
+    return result
+
+
+class _Replayed:
+    """The calls of a history and their outputs, to recognise those that come again without their ids."""
+
+    def __init__(self, history: list[Item]) -> None:
+        self._calls = [item for item in history if isinstance(item, FunctionCall | CustomToolCall)]
+        self._outputs = [item for item in history if isinstance(item, FunctionCallOutput | CustomToolCallOutput)]
+
+    def holds(self, item: Item) -> bool:
+        if isinstance(item, FunctionCall | CustomToolCall):
+            return any(_same(call, item) for call in self._calls)
+        if isinstance(item, FunctionCallOutput | CustomToolCallOutput):
+            calls = sum(call.call_id == item.call_id for call in self._calls)
+            outputs = [output for output in self._outputs if output.call_id == item.call_id]
+            # Models that number their calls anew each turn reuse ids: then the output is for a later call.
+            return len(outputs) >= calls > 0 and any(output.output == item.output for output in outputs)
+        return False
+
+
+def _same(one: Item, other: Item) -> bool:
+    """Whether two items are one, however a client has trimmed it in between."""
+    if kind_of(one) != kind_of(other):
+        return False
+    match one, other:
+        case Message(), Message():
+            return one.role == other.role and _text(one) == _text(other)
+        case FunctionCall(), FunctionCall():
+            return (one.call_id, one.name, one.arguments) == (other.call_id, other.name, other.arguments)
+        case CustomToolCall(), CustomToolCall():
+            return (one.call_id, one.name, one.input) == (other.call_id, other.name, other.input)
+        case FunctionCallOutput() | CustomToolCallOutput(), FunctionCallOutput() | CustomToolCallOutput():
+            return one.call_id == other.call_id
+        case _:
+            return True
+
+
+def _text(message: Message) -> str:
+    if isinstance(message.content, str):
+        return message.content
+    texts = [part.text for part in message.content if isinstance(part, InputText | PlainText | OutputText)]
+    return "\n".join(texts + [part.refusal for part in message.content if isinstance(part, Refusal)])
+
+
+def _check_parts(item: Item | ItemReference, at: str) -> None:
+    if isinstance(item, Message):
+        parts, field = item.content, "content"
+    elif isinstance(item, CallOutput):
+        parts, field = item.output, "output"
+    else:
+        return
+    for index, part in enumerate(parts):
+        where = f"{at}.{field}[{index}]"
+        if isinstance(part, InputImage) and not part.image_url:
+            _no_file_ids(part.file_id, f"{where}.image_url", f"{where}.file_id")
+        elif isinstance(part, InputFile) and not (part.file_data or part.file_url):
+            _no_file_ids(part.file_id, f"{where}.file_data", f"{where}.file_id")
+
+
+def _no_file_ids(file_id: str | None, missing: str, at: str) -> None:
+    if file_id:
+        raise InvalidRequest("Uploaded files are not available on this server yet; send the data or a URL.", param=at)
+    raise InvalidRequest(f"Missing required parameter: '{missing}'.", param=missing, code="missing_required_parameter")
