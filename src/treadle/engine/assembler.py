@@ -83,6 +83,7 @@ class Assembler:
         self._calls: dict[int, _Call] = {}
         self._open: list[_Part | _Call] = []
         self._blank = ""
+        self._blank_logprobs: list[TokenLogprob] = []
         self.first_index = len(turn.items)
         self.finish_reason: FinishReason | None = None
         self.usage: ModelUsage | None = None
@@ -108,19 +109,18 @@ class Assembler:
     @property
     def called(self) -> bool:
         """Whether the model has begun a call."""
-        return bool(self._calls)
+        return any(call.binding is not None for call in self._calls.values())
 
     def finish(self, status: Status, out: list[Event]) -> list[ModelCallMade]:
         """Closes what is open and returns the calls. `status` is what the item cut off at the end gets.
 
-        Raises UpstreamBadStream for a call that never got a name.
+        Raises UpstreamBadStream for a call that never got a name; one without arguments as well is no call.
         """
-        if any(call.binding is None for call in self._calls.values()):
+        if any(call.binding is None and call.texts for call in self._calls.values()):
             raise UpstreamBadStream("The model server sent a tool call without a name.")
-        if self._blank and not self._calls and self._part is None:
-            text, self._blank = self._blank, ""
+        if self._blank and not self.called and self._part is None:
             self._open_message("text", out)
-            self._append_text(text, None, out)
+            self._append_text("", None, out)
         made: list[ModelCallMade] = []
         while self._open:
             entry = self._open.pop(0)
@@ -148,14 +148,17 @@ class Assembler:
             # White space alone opens no message: models pad their calls with it. It leads the text that follows.
             if not text.strip() and not (part is not None and part.kind == "refusal"):
                 self._blank += text
+                self._blank_logprobs += logprobs or ()
                 return
-            text, self._blank = self._blank + text, ""
             self._open_message("text", out)
         self._append_text(text, logprobs, out)
 
     def _append_text(self, text: str, logprobs: list[TokenLogprob] | None, out: list[Event]) -> None:
         part = self._part
         assert part is not None
+        if self._blank:
+            text, self._blank = self._blank + text, ""
+            logprobs, self._blank_logprobs = [*self._blank_logprobs, *(logprobs or ())], []
         part.texts.append(text)
         if logprobs:
             part.logprobs.extend(logprobs)
@@ -255,17 +258,27 @@ class Assembler:
     def _open_call(self, call: _Call, name: str, out: list[Event]) -> None:
         """Announces a call once its name is known; arguments that came before the name follow at once."""
         self._leave_part(out)
-        self._blank = ""
+        self._blank, self._blank_logprobs = "", []
         binding = call.binding = self._turn.plan.tools.bind(name)
-        call.call_id = (call.call_id or new_id("call"))[:64]
+        call.call_id = self._turn.own_call_id(call.call_id)
         namespace = binding.namespace or UNSET
         if binding.custom:
             call.item = CustomToolCall(
-                id=new_id("ctc"), status="in_progress", call_id=call.call_id, name=binding.name, input="", namespace=namespace
+                id=new_id("ctc"),
+                status="in_progress",
+                call_id=call.call_id,
+                name=binding.name,
+                input="",
+                namespace=namespace,
             )
         else:
             call.item = FunctionCall(
-                id=new_id("fc"), status="in_progress", call_id=call.call_id, name=binding.name, arguments="", namespace=namespace
+                id=new_id("fc"),
+                status="in_progress",
+                call_id=call.call_id,
+                name=binding.name,
+                arguments="",
+                namespace=namespace,
             )
         call.index = announce(self._turn, call.item, out)
         self._open.append(call)
@@ -286,7 +299,8 @@ class Assembler:
 
     def _close_call(self, call: _Call, status: Status, out: list[Event]) -> ModelCallMade:
         item, binding, turn = call.item, call.binding, self._turn
-        assert item is not None and binding is not None
+        assert item is not None
+        assert binding is not None
         arguments = "".join(call.texts)
         item.status = status
         if isinstance(item, FunctionCall):
@@ -308,7 +322,9 @@ class Assembler:
             item_id, index, text = item.id or "", call.index, item.input
             if text:
                 number = turn.next_sequence()
-                out.append(CustomToolCallInputDelta(sequence_number=number, item_id=item_id, output_index=index, delta=text))
+                out.append(
+                    CustomToolCallInputDelta(sequence_number=number, item_id=item_id, output_index=index, delta=text)
+                )
             number = turn.next_sequence()
             out.append(CustomToolCallInputDone(sequence_number=number, item_id=item_id, output_index=index, input=text))
         conclude(turn, item, call.index, out)
@@ -340,13 +356,20 @@ class Assembler:
             done = OutputText(text=text, logprobs=part.logprobs)
             out.append(
                 OutputTextDone(
-                    sequence_number=sequence, item_id=item_id, output_index=index, content_index=at, text=text, logprobs=part.logprobs
+                    sequence_number=sequence,
+                    item_id=item_id,
+                    output_index=index,
+                    content_index=at,
+                    text=text,
+                    logprobs=part.logprobs,
                 )
             )
         else:
             done = Refusal(text)
             out.append(
-                RefusalDone(sequence_number=sequence, item_id=item_id, output_index=index, content_index=at, refusal=text)
+                RefusalDone(
+                    sequence_number=sequence, item_id=item_id, output_index=index, content_index=at, refusal=text
+                )
             )
         out.append(
             ContentPartDone(

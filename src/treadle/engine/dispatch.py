@@ -47,7 +47,9 @@ def record(turn: Turn, made: list[ModelCallMade], outcomes: list[ToolOutcome], o
         if isinstance(call.item, FunctionCall):
             item = FunctionCallOutput(id=new_id("fco"), status=status, call_id=call.item.call_id, output=outcome.text)
         else:
-            item = CustomToolCallOutput(id=new_id("ctco"), status=status, call_id=call.item.call_id, output=outcome.text)
+            item = CustomToolCallOutput(
+                id=new_id("ctco"), status=status, call_id=call.item.call_id, output=outcome.text
+            )
         conclude(turn, item, announce(turn, item, out), out)
 
 
@@ -88,7 +90,13 @@ async def _run_one(turn: Turn, call: ModelCallMade, may_run: bool) -> ToolOutcom
     except Exception:
         log.exception("the tool %s raised", name)
         return ToolOutcome("The tool failed with an internal error.", failed=True)
-    if len(outcome.text) > MAX_OUTPUT:
-        cut = len(outcome.text) - MAX_OUTPUT
-        outcome = ToolOutcome(outcome.text[:MAX_OUTPUT] + f"\n[{cut} more characters were cut off.]", outcome.failed)
-    return outcome
+    return ToolOutcome(_fit(outcome.text), outcome.failed)
+
+
+def _fit(text: str) -> str:
+    """A tool's text within MAX_OUTPUT, and such that it can be written: no halves of surrogate pairs."""
+    if not text.isascii():
+        text = text.encode("utf-8", "replace").decode()
+    if len(text) > MAX_OUTPUT:
+        text = text[:MAX_OUTPUT] + f"\n[{len(text) - MAX_OUTPUT} more characters were cut off.]"
+    return text

@@ -48,14 +48,14 @@ async def run(turn: Turn, settle: Settle) -> AsyncGenerator[list[Event], None]:
                 yield batch
     except ServerError as fault:
         turn.fail(fault)
-    except Exception:
+    except Exception:  # noqa: BLE001 -- a bug of ours ends the response, not the server
         turn.fail(unexpected())
     turn.settling = True
     try:
         await settle(turn)
     except ServerError as fault:
         turn.fail(fault if isinstance(fault, StorageFault) or turn.fault is None else turn.fault)
-    except Exception:
+    except Exception:  # noqa: BLE001 -- a bug of ours ends the response, not the server
         turn.fail(unexpected())
     yield closing(turn)
 
@@ -126,7 +126,11 @@ def closing(turn: Turn) -> list[Event]:
             body = (turn.fault or unexpected()).body()
             return [
                 ErrorEvent(
-                    sequence_number=turn.next_sequence(), code=body.code, message=body.message, param=body.param, error=body
+                    sequence_number=turn.next_sequence(),
+                    code=body.code,
+                    message=body.message,
+                    param=body.param,
+                    error=body,
                 ),
                 ResponseFailed(sequence_number=turn.next_sequence(), response=response),
             ]
@@ -135,5 +139,5 @@ def closing(turn: Turn) -> list[Event]:
 def unexpected() -> Internal:
     """A bug of ours: an id for the caller, the trace for the log."""
     number = new_id("err")
-    log.exception("internal error %s", number)
+    log.exception("internal error %s", number)  # noqa: LOG004 -- called where the error is being handled
     return Internal(f"Something went wrong inside the server. The log has the details under {number}.")

@@ -23,6 +23,7 @@ class Round:
         self._final = final
         """The schema pass of a withheld output format: no tools any more."""
         self._held = HeldText() if withholds(turn.plan) and not final else None
+        self._counted = False
         self.assembler = Assembler(turn)
         self.made: list[ModelCallMade] = []
         self.decision: RoundDecision = Finished()
@@ -42,6 +43,10 @@ class Round:
         yield self._conclude()
 
     def abort(self, out: list[Event]) -> None:
+        """Closes what is open, after a fault or when nobody listens any more; what was used is still counted."""
+        if self.assembler.usage is not None and not self._counted:
+            self._counted = True
+            self._turn.add_usage(self.assembler.usage)
         if self._held is not None:
             self.assembler.feed(self._held.release(), out)
         self.assembler.abort(out)
@@ -49,7 +54,9 @@ class Round:
     def _conclude(self) -> list[Event]:
         turn, assembler, held, out = self._turn, self.assembler, self._held, list[Event]()
         turn.rounds += 1
-        turn.add_usage(assembler.usage) if assembler.usage else None
+        if assembler.usage is not None:
+            self._counted = True
+            turn.add_usage(assembler.usage)
         reason = assembler.finish_reason
         cut = reason in ("length", "content_filter")
         if held is not None and turn.plan.output_format is not None:
@@ -63,7 +70,9 @@ class Round:
     def _decide(self, cut: bool) -> RoundDecision:
         turn = self._turn
         if cut:
-            return Stopped("content_filter" if self.assembler.finish_reason == "content_filter" else "max_output_tokens")
+            return Stopped(
+                "content_filter" if self.assembler.finish_reason == "content_filter" else "max_output_tokens"
+            )
         if not self.made and not self.unfit:
             return Finished()
         if any(call.binding.owner == "client" for call in self.made):
@@ -77,7 +86,9 @@ class Round:
     def _request(self) -> ModelRequest:
         """The plan's request with this round's messages, tools and what is left of the limits."""
         turn, plan = self._turn, self._turn.plan
-        request = msgspec.structs.replace(plan.request, messages=self._messages, max_output_tokens=remaining_tokens(turn))
+        request = msgspec.structs.replace(
+            plan.request, messages=self._messages, max_output_tokens=remaining_tokens(turn)
+        )
         if plan.tools.functions and plan.capabilities.tools and not self._final:
             request.functions = plan.tools.functions
             request.tool_choice = self._choice()
@@ -89,7 +100,7 @@ class Round:
         return request
 
     def _choice(self) -> str | None:
-        """Forced for the first call only, or the loop would never end (bug case 13); `none` once the calls are used up."""
+        """Forced for the first call only, or the loop would never end (bug case 13); `none` when no call is left."""
         turn = self._turn
         limit = turn.response.max_tool_calls
         if limit is not None and turn.server_calls >= limit:

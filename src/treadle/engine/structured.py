@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 
 from treadle.engine.turn import Plan
-from treadle.ports import ModelChunk, OutputFormat
+from treadle.ports import ModelChunk, OutputFormat, TokenLogprob
 
 
 def withholds(plan: Plan) -> bool:
@@ -22,6 +22,7 @@ class HeldText:
 
     def __init__(self) -> None:
         self._texts: list[str] = []
+        self._logprobs: list[TokenLogprob] = []
 
     def filter(self, chunks: list[ModelChunk]) -> list[ModelChunk]:
         """The chunks without their text; all held text goes out before the first call."""
@@ -29,7 +30,8 @@ class HeldText:
         for chunk in chunks:
             if chunk.text:
                 self._texts.append(chunk.text)
-                chunk.text = ""
+                self._logprobs += chunk.logprobs or ()
+                chunk.text, chunk.logprobs = "", None
             if chunk.call is not None:
                 passed.extend(self.release())
             passed.append(chunk)
@@ -37,7 +39,8 @@ class HeldText:
 
     def release(self) -> list[ModelChunk]:
         text, self._texts = "".join(self._texts), []
-        return [ModelChunk(text=text)] if text else []
+        logprobs, self._logprobs = self._logprobs, []
+        return [ModelChunk(text=text, logprobs=logprobs or None)] if text else []
 
     def fits(self, wanted: OutputFormat) -> bool:
         """Whether the held text is an answer in the wanted format."""

@@ -11,6 +11,7 @@ from msgspec import Raw
 
 from treadle.engine.toolset import ToolSet
 from treadle.errors import ContextTooLong, InvalidRequest, QuotaExceeded, ServerError
+from treadle.ids import new_id
 from treadle.ports import Capabilities, ChatModel, Checkpoint, ModelMessage, ModelRequest, ModelUsage, OutputFormat
 from treadle.scope import Scope
 from treadle.wire.items import Item
@@ -92,11 +93,26 @@ class Turn:
     fault: ServerError | None = None
     settling: bool = False
     """Set when storing began: from then on the outcome stands, whatever happens to the client."""
+    call_ids: set[str] | None = None
+    """Ids of the calls in history and output; None until the first call."""
 
     def next_sequence(self) -> int:
         number = self.sequence
         self.sequence = number + 1
         return number
+
+    def own_call_id(self, given: str | None) -> str:
+        """The model server's id for a new call, or one of ours where it gave none or one that is taken.
+
+        Some servers count from 0 again in every answer; an output would then belong to two calls (bug case 12).
+        """
+        if self.call_ids is None:
+            self.call_ids = {call.id for message in self.plan.messages for call in message.calls}
+        call_id = (given or "")[:64]
+        if not call_id or call_id in self.call_ids:
+            call_id = new_id("call")
+        self.call_ids.add(call_id)
+        return call_id
 
     def add_usage(self, usage: ModelUsage) -> None:
         total = self.usage

@@ -27,6 +27,8 @@ HEADERS = [
 _PING = b": ping\n\n"
 _DONE = b"data: [DONE]\n\n"
 _NAMES: dict[type, bytes] = {}
+_TICK = 0.001
+"""Seconds by which a timer may be early."""
 
 
 class Attended:
@@ -77,16 +79,18 @@ class Attended:
     async def _watch(self, receive: Receive, task: asyncio.Task[None]) -> None:
         """Ends the drain when the client leaves; fills silence. One task for both, as both only wait."""
         loop, every = asyncio.get_running_loop(), self._keep_alive
-        silence = None if every is None else min(HOLD_SECONDS, every)
+        wait = None if every is None else min(HOLD_SECONDS, every)
         while True:
             try:
-                async with asyncio.timeout(silence):
+                async with asyncio.timeout(wait):
                     message = await receive()
             except TimeoutError:
-                assert every is not None and silence is not None
-                if loop.time() - self._sent_at >= silence * 0.99:
+                assert every is not None
+                allowed = every if self._started else min(HOLD_SECONDS, every)
+                wait = allowed - (loop.time() - self._sent_at)
+                if wait <= _TICK:
                     await self._flush_held()
-                silence = max(0.01, every - (loop.time() - self._sent_at))
+                    wait = every
                 continue
             if message["type"] == "http.disconnect":
                 self._gone = True
