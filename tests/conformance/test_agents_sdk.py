@@ -89,3 +89,36 @@ async def test_turns_chain_by_previous_response_id(llm: Any, model: ScriptedUpst
     second = await agents.Runner.run(agent, "Who am I?", previous_response_id=first.last_response_id)
     assert second.final_output == "Alice."
     assert [message["content"] for message in sent(model, 2)] == ["I am Alice.", "Hello Alice.", "Who am I?"]
+
+
+async def test_a_session_kept_in_a_conversation_of_the_server(llm: Any, model: ScriptedUpstream) -> None:
+    """The SDK reads and writes the history through `/v1/conversations`."""
+    model.script(
+        Reply(reasoning="Look.", calls=[Call("get_weather", {"city": "Rome"})]),
+        Reply(text="Sunny."),
+        Reply(text="Rome."),
+    )
+    session = agents.OpenAIConversationsSession(openai_client=llm._client)
+    agent = agents.Agent(name="Forecaster", model=llm, tools=[_weather_tool([])])
+    await agents.Runner.run(agent, "Weather in Rome?", session=session)
+    result = await agents.Runner.run(agent, "Which city?", session=session)
+    assert result.final_output == "Rome."
+    assert [message["role"] for message in sent(model, 3)] == ["user", "assistant", "tool", "assistant", "user"]
+    assert len(await session.get_items()) == 7
+    await session.clear_session()
+
+
+async def test_turns_in_a_conversation_by_its_id(llm: Any, model: ScriptedUpstream) -> None:
+    model.script(Reply(calls=[Call("get_weather", {"city": "Rome"})]), Reply(text="Sunny."))
+    conversation = await llm._client.conversations.create()
+    agent = agents.Agent(name="Forecaster", model=llm, tools=[_weather_tool([])])
+    result = await agents.Runner.run(agent, "Weather in Rome?", conversation_id=conversation.id)
+    assert result.final_output == "Sunny."
+    assert [message["role"] for message in sent(model, 2)] == ["user", "assistant", "tool"]
+
+
+async def test_the_chat_completions_model_of_the_sdk_runs_a_tool_loop(llm: Any, model: ScriptedUpstream) -> None:
+    model.script(Reply(calls=[Call("get_weather", {"city": "Rome"})]), Reply(text="Sunny."))
+    chat = agents.OpenAIChatCompletionsModel(model=MODEL, openai_client=llm._client)
+    agent = agents.Agent(name="Forecaster", model=chat, tools=[_weather_tool([])])
+    assert (await agents.Runner.run(agent, "Weather in Rome?")).final_output == "Sunny."

@@ -106,6 +106,7 @@ async def test_a_langgraph_agent_runs_its_tool_loop(
     server: RunningServer, model: ScriptedUpstream, chained: bool
 ) -> None:
     pytest.importorskip("langgraph", reason="langgraph is not installed; it comes with the dev extra")
+    from langchain_core.messages import HumanMessage
     from langgraph.graph import START, MessagesState, StateGraph
     from langgraph.prebuilt import ToolNode, tools_condition
 
@@ -127,7 +128,8 @@ async def test_a_langgraph_agent_runs_its_tool_loop(
     graph.add_edge(START, "think")
     graph.add_conditional_edges("think", tools_condition)
     graph.add_edge("tools", "think")
-    state = await graph.compile().ainvoke({"messages": [("user", "Weather in Rome and Oslo?")]})
+    question = HumanMessage("Weather in Rome and Oslo?")
+    state = await graph.compile().ainvoke(MessagesState(messages=[question]))
     assert state["messages"][-1].text == "Sunny in both."
     assert asked == ["Rome", "Oslo"]
     assert [message["role"] for message in sent(model, 3)] == ["user", "assistant", "tool", "assistant", "tool"]

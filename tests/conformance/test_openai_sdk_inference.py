@@ -114,15 +114,17 @@ def test_an_unknown_model_is_not_found(client: Any, model: ScriptedUpstream) -> 
 
     refusal = Refuse(404, {"error": {"message": "No model nowhere/nothing.", "code": "model_not_found"}})
     model.script(refusal, refusal)
-    for call in (
-        lambda: client.models.retrieve("nowhere/nothing"),
-        lambda: client.responses.create(model="nowhere/nothing", input="Hi"),
-        lambda: client.chat.completions.create(model="nowhere/nothing", messages=MESSAGES),
-    ):
+    name = "nowhere/nothing"
+    calls: list[tuple[Any, dict[str, Any]]] = [
+        (client.models.retrieve, {}),
+        (client.responses.create, {"input": "Hi"}),
+        (client.chat.completions.create, {"messages": MESSAGES}),
+    ]
+    for call, options in calls:
         with pytest.raises(NotFoundError) as caught:
-            call()
+            call(model=name, **options)
         assert (caught.value.code, caught.value.param) == ("model_not_found", "model")
-        assert "nowhere/nothing" in caught.value.message
+        assert name in caught.value.message
 
 
 @pytest.mark.parametrize("call", ["retrieve", "delete", "input_items"])

@@ -86,3 +86,32 @@ async def test_a_history_with_reasoning_and_calls_can_be_continued(llm: Any, mod
     second = await agent.run("Again?", message_history=first.all_messages())
     assert second.output == "As I said."
     assert [message["role"] for message in sent(model, 3)] == ["user", "assistant", "tool", "assistant", "user"]
+
+
+@pytest.mark.parametrize("kept", ["previous_response_id", "conversation_id"])
+async def test_history_kept_on_the_server_is_not_sent_again(llm: Any, model: ScriptedUpstream, kept: str) -> None:
+    model.script(
+        Reply(reasoning="Look.", calls=[Call("get_weather", {"city": "Rome"})]),
+        Reply(text="Sunny."),
+        Reply(text="As I said."),
+    )
+    settings: dict[str, str] = {"openai_previous_response_id": "auto"}
+    if kept == "conversation_id":
+        conversation = await llm.client.conversations.create()
+        settings = {"openai_conversation_id": conversation.id}
+    agent = _agent(llm, [], model_settings=settings)
+    first = await agent.run("Weather in Rome?")
+    second = await agent.run("Again?", message_history=first.all_messages())
+    assert second.output == "As I said."
+    assert [message["role"] for message in sent(model, 3)] == ["user", "assistant", "tool", "assistant", "user"]
+
+
+async def test_sealed_reasoning_travels_with_a_history_that_is_not_stored(llm: Any, model: ScriptedUpstream) -> None:
+    model.script(
+        Reply(reasoning="Look.", calls=[Call("get_weather", {"city": "Rome"})]),
+        Reply(text="Sunny."),
+    )
+    settings = {"openai_store": False, "openai_reasoning_effort": "low", "openai_reasoning_summary": "auto"}
+    result = await _agent(llm, [], model_settings=settings).run("Weather in Rome?")
+    assert result.output == "Sunny."
+    assert [message["role"] for message in sent(model, 2)] == ["user", "assistant", "tool"]

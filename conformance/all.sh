@@ -1,0 +1,35 @@
+#!/bin/sh
+# Every judge, one after the other; ends with one line for each.
+#   conformance/all.sh [OPEN_RESPONSES_CHECKOUT]
+# SKIP="codex node" leaves judges out.
+set -u
+here=$(cd "$(dirname "$0")" && pwd)
+python=${PYTHON:-$here/../.venv/bin/python}
+summary="" status=0
+
+judge() {
+    name=$1
+    shift
+    case " ${SKIP:-} " in *" $name "*)
+        summary="$summary\n  $name: left out"
+        return ;;
+    esac
+    echo "== $name"
+    if "$@"; then
+        summary="$summary\n  $name: passed"
+    else
+        summary="$summary\n  $name: FAILED"
+        status=1
+    fi
+}
+
+judge python "$python" -m pytest -q "$here/../tests/conformance"
+judge node "$here/run_node.sh"
+judge codex "$here/run_codex.sh"
+if [ -n "${1:-}" ]; then
+    judge open-responses "$here/run_open_responses.sh" "$1"
+else
+    summary="$summary\n  open-responses: left out (give a checkout of its repository as argument)"
+fi
+printf "\n== summary$summary\n"
+exit $status
