@@ -24,7 +24,11 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """One method on one path. `body` and `result` are wire types; `statuses` are those besides 200 and the common ones."""
+    """One method on one path. `body` and `result` are wire types, `events` is the schema of an event's data.
+
+    `statuses` are those besides 200 and what the document adds by itself: 400 where something is read from the
+    request, 403 and 500 everywhere. `passes_refusals`: a model server's refusals come back with their own status.
+    """
 
     method: str
     path: str
@@ -34,7 +38,10 @@ class Endpoint:
     body: object = None
     body_required: bool = True
     result: object = None
+    produces: str = "application/json"
     streams: bool = False
+    events: dict[str, object] | None = None
     statuses: tuple[int, ...] = ()
+    passes_refusals: bool = False
     parameters: tuple[Parameter, ...] = ()
     tags: tuple[str, ...] = field(default=())

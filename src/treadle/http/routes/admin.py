@@ -19,15 +19,44 @@ class AdminRoutes:
 
     def endpoints(self) -> list[Endpoint]:
         return [
-            Endpoint(method="GET", path="/v1/health", name="health", summary="Whether the server answers.",
-                     action=self.health, result=Health),
-            Endpoint(method="GET", path="/v1/version", name="version", summary="The server's version.",
-                     action=self.version, result=Version),
-            Endpoint(method="GET", path="/v1/providers", name="listProviders", summary="List configured providers.",
-                     action=self.providers, result=ProviderList),
-            Endpoint(method="GET", path="/v1/providers/{provider_id}", name="getProvider", summary="Retrieve a provider.",
-                     action=self.provider, result=Provider, statuses=(404,)),
-        ]  # fmt: skip
+            Endpoint(
+                method="GET",
+                path="/v1/health",
+                name="health",
+                summary="Whether the server answers.",
+                tags=("server",),
+                action=self.health,
+                result=Health,
+            ),
+            Endpoint(
+                method="GET",
+                path="/v1/version",
+                name="version",
+                summary="The server's version.",
+                tags=("server",),
+                action=self.version,
+                result=Version,
+            ),
+            Endpoint(
+                method="GET",
+                path="/v1/providers",
+                name="listProviders",
+                summary="List configured providers.",
+                tags=("server",),
+                action=self.providers,
+                result=ProviderList,
+            ),
+            Endpoint(
+                method="GET",
+                path="/v1/providers/{provider_id}",
+                name="getProvider",
+                summary="Retrieve a provider.",
+                tags=("server",),
+                action=self.provider,
+                result=Provider,
+                statuses=(404,),
+            ),
+        ]
 
     async def health(self, request: Request) -> Answer:
         return reply(Health())

@@ -12,9 +12,14 @@ from treadle.http.endpoints import Answer, Endpoint
 from treadle.http.replies import reply
 from treadle.http.routes.parameters import AFTER, INCLUDE, ORDER, limit
 from treadle.scope import LOCAL
-from treadle.wire.conversations import AddItems, Conversation, ConversationDeleted, CreateConversation, UpdateConversation
-from treadle.wire.items import TypedItem
-from treadle.wire.lists import ItemList
+from treadle.wire.conversations import (
+    AddItems,
+    Conversation,
+    ConversationDeleted,
+    CreateConversation,
+    UpdateConversation,
+)
+from treadle.wire.lists import AnyItem, ItemList
 
 _create = msgspec.json.Decoder(CreateConversation)
 _update = msgspec.json.Decoder(UpdateConversation)
@@ -31,24 +36,86 @@ class ConversationRoutes:
 
     def endpoints(self) -> list[Endpoint]:
         return [
-            Endpoint(method="POST", path="/v1/conversations", name="createConversation", summary="Start a conversation.",
-                     action=self.create, body=CreateConversation, body_required=False, result=Conversation,
-                     statuses=(413, 415, 503)),
-            Endpoint(method="GET", path=_ONE, name="getConversation", summary="Retrieve a conversation.", action=self.get,
-                     result=Conversation, statuses=(404,)),
-            Endpoint(method="POST", path=_ONE, name="updateConversation", summary="Replace a conversation's metadata.",
-                     action=self.update, body=UpdateConversation, result=Conversation, statuses=(404, 413, 415, 503)),
-            Endpoint(method="DELETE", path=_ONE, name="deleteConversation", summary="Delete a conversation.",
-                     action=self.delete, result=ConversationDeleted, statuses=(404,)),
-            Endpoint(method="POST", path=_ONE + "/items", name="createConversationItems", summary="Add items.",
-                     action=self.add, body=AddItems, result=ItemList, statuses=(404, 413, 415, 503), parameters=INCLUDE),
-            Endpoint(method="GET", path=_ONE + "/items", name="listConversationItems", summary="List items.",
-                     action=self.items, result=ItemList, statuses=(404,), parameters=(AFTER, limit(20), ORDER, *INCLUDE)),
-            Endpoint(method="GET", path=_ONE + "/items/{item_id}", name="getConversationItem", summary="Retrieve an item.",
-                     action=self.item, result=TypedItem, statuses=(404,), parameters=INCLUDE),
-            Endpoint(method="DELETE", path=_ONE + "/items/{item_id}", name="deleteConversationItem",
-                     summary="Remove an item.", action=self.delete_item, result=Conversation, statuses=(404,)),
-        ]  # fmt: skip
+            Endpoint(
+                method="POST",
+                path="/v1/conversations",
+                name="createConversation",
+                summary="Start a conversation.",
+                action=self.create,
+                body=CreateConversation,
+                body_required=False,
+                result=Conversation,
+                statuses=(413, 415, 503),
+            ),
+            Endpoint(
+                method="GET",
+                path=_ONE,
+                name="getConversation",
+                summary="Retrieve a conversation.",
+                action=self.get,
+                result=Conversation,
+                statuses=(400, 404, 503),
+            ),
+            Endpoint(
+                method="POST",
+                path=_ONE,
+                name="updateConversation",
+                summary="Replace a conversation's metadata.",
+                action=self.update,
+                body=UpdateConversation,
+                result=Conversation,
+                statuses=(404, 413, 415, 503),
+            ),
+            Endpoint(
+                method="DELETE",
+                path=_ONE,
+                name="deleteConversation",
+                summary="Delete a conversation.",
+                action=self.delete,
+                result=ConversationDeleted,
+                statuses=(400, 404, 503),
+            ),
+            Endpoint(
+                method="POST",
+                path=_ONE + "/items",
+                name="createConversationItems",
+                summary="Add items.",
+                action=self.add,
+                body=AddItems,
+                result=ItemList,
+                statuses=(404, 413, 415, 503),
+                parameters=INCLUDE,
+            ),
+            Endpoint(
+                method="GET",
+                path=_ONE + "/items",
+                name="listConversationItems",
+                summary="List items.",
+                action=self.items,
+                result=ItemList,
+                statuses=(400, 404, 503),
+                parameters=(AFTER, limit(20), ORDER, *INCLUDE),
+            ),
+            Endpoint(
+                method="GET",
+                path=_ONE + "/items/{item_id}",
+                name="getConversationItem",
+                summary="Retrieve an item.",
+                action=self.item,
+                result=AnyItem,
+                statuses=(400, 404, 503),
+                parameters=INCLUDE,
+            ),
+            Endpoint(
+                method="DELETE",
+                path=_ONE + "/items/{item_id}",
+                name="deleteConversationItem",
+                summary="Remove an item.",
+                action=self.delete_item,
+                result=Conversation,
+                statuses=(400, 404, 503),
+            ),
+        ]
 
     async def create(self, request: Request) -> Answer:
         wanted = await read_json(request, _create, self._max_body, empty=b"{}")

@@ -17,7 +17,7 @@ from treadle.wire.chat import CreateChatCompletion, CreateCompletion
 from treadle.wire.models import AnyObject, CreateEmbedding, EmbeddingList, Model, ModelList
 
 _embedding = msgspec.json.Decoder(CreateEmbedding)
-_STATUSES = (404, 413, 415, 429, 502, 503, 504)
+_STATUSES = (404, 413, 415, 503)
 
 
 class InferenceRoutes:
@@ -39,17 +39,59 @@ class InferenceRoutes:
 
     def endpoints(self) -> list[Endpoint]:
         return [
-            Endpoint(method="POST", path="/v1/chat/completions", name="createChatCompletion", summary="Complete a chat.",
-                     action=self.chat, body=CreateChatCompletion, result=AnyObject, streams=True, statuses=_STATUSES),
-            Endpoint(method="POST", path="/v1/completions", name="createCompletion", summary="Complete a text.",
-                     action=self.complete, body=CreateCompletion, result=AnyObject, streams=True, statuses=_STATUSES),
-            Endpoint(method="POST", path="/v1/embeddings", name="createEmbedding", summary="Embed texts.",
-                     action=self.embed, body=CreateEmbedding, result=EmbeddingList, statuses=_STATUSES),
-            Endpoint(method="GET", path="/v1/models", name="listModels", summary="List the models on offer.",
-                     action=self.models, result=ModelList),
-            Endpoint(method="GET", path="/v1/models/{model_id:path}", name="getModel", summary="Retrieve a model.",
-                     action=self.model, result=Model, statuses=(404,)),
-        ]  # fmt: skip
+            Endpoint(
+                method="POST",
+                path="/v1/chat/completions",
+                name="createChatCompletion",
+                summary="Complete a chat.",
+                action=self.chat,
+                body=CreateChatCompletion,
+                result=AnyObject,
+                streams=True,
+                statuses=_STATUSES,
+                passes_refusals=True,
+            ),
+            Endpoint(
+                method="POST",
+                path="/v1/completions",
+                name="createCompletion",
+                summary="Complete a text.",
+                action=self.complete,
+                body=CreateCompletion,
+                result=AnyObject,
+                streams=True,
+                statuses=_STATUSES,
+                passes_refusals=True,
+            ),
+            Endpoint(
+                method="POST",
+                path="/v1/embeddings",
+                name="createEmbedding",
+                summary="Embed texts.",
+                action=self.embed,
+                body=CreateEmbedding,
+                result=EmbeddingList,
+                statuses=_STATUSES,
+                passes_refusals=True,
+            ),
+            Endpoint(
+                method="GET",
+                path="/v1/models",
+                name="listModels",
+                summary="List the models on offer.",
+                action=self.models,
+                result=ModelList,
+            ),
+            Endpoint(
+                method="GET",
+                path="/v1/models/{model_id:path}",
+                name="getModel",
+                summary="Retrieve a model.",
+                action=self.model,
+                result=Model,
+                statuses=(404,),
+            ),
+        ]
 
     async def chat(self, request: Request) -> Answer:
         return await self._answer(await self._inference.chat(await read_utf8(request, self._max_body)))
