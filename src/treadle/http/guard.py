@@ -1,8 +1,8 @@
 """Keeps web pages from using the server behind their visitor's back.
 
 A browser on this machine reaches a server on loopback too. So a request that says it comes from a page (`Origin`) must
-come from our own or from a configured one, and on loopback the `Host` must be this machine's: a foreign name there
-means that somebody's DNS was made to point here.
+come from our own or from a configured one, and on loopback the `Host` must not be a domain we do not know: there it
+means that somebody's DNS was made to point here. Addresses and names without a dot cannot be made to.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from treadle.errors import Forbidden
 from treadle.http.replies import refusal
-
-_LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]", "::1"})
 
 
 class Guard:
@@ -54,7 +52,9 @@ class Guard:
         return None
 
     def _known(self, name: str) -> bool:
-        return name in _LOOPBACK or name.endswith(".localhost") or (self._hosts is not None and name in self._hosts)
+        if "." not in name or name.endswith(".localhost") or (self._hosts is not None and name in self._hosts):
+            return True
+        return name.replace(".", "").isdigit()  # an IPv4 address: no domain ends in a number
 
 
 def _name(host: str) -> str:

@@ -49,8 +49,8 @@ class Server(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     allowed_hosts: Annotated[
         list[str],
         Doc(
-            description="Further names this server is called by, for example behind a proxy; * for any. On a loopback "
-            "address only localhost and the like are answered otherwise, so that no web page can get here by DNS."
+            description="Domains this server is called by, for example behind a proxy; * for any. On a loopback "
+            "address other domains are refused, so that no web page can get here by DNS."
         ),
     ] = []
 

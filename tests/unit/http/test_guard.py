@@ -30,7 +30,10 @@ async def _status(guard_options: dict[str, Any], headers: dict[str, str]) -> int
 _LOCAL: dict[str, Any] = {"hosts": (), "origins": ()}
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1:8321", "localhost:8321", "LOCALHOST", "[::1]:8321", "ui.localhost:8321"])
+@pytest.mark.parametrize(
+    "host",
+    ["127.0.0.1:8321", "localhost:8321", "LOCALHOST", "[::1]:8321", "ui.localhost:8321", "treadle:8321", "192.168.1.5"],
+)
 async def test_this_machine_may_be_called_by_its_names(host: str) -> None:
     assert await _status(_LOCAL, {"host": host}) == 200
 
