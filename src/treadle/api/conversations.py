@@ -82,10 +82,10 @@ class ConversationService:
         return list_of(page.items, include, has_more=page.has_more)
 
     async def item(self, scope: Scope, conversation_id: str, item_id: str, include: Sequence[str]) -> Raw:
-        found = None
-        if plausible(item_id):
-            found = await self._store.item(scope, _id(conversation_id), item_id)
+        name = _id(conversation_id)
+        found = await self._store.item(scope, name, item_id) if plausible(item_id) else None
         if found is None:
+            await self.get(scope, name)
             raise NotFound(f"Item '{item_id[:128]}' not found in this conversation.", param="item_id")
         return shown(found, include)
 

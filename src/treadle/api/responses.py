@@ -16,10 +16,12 @@ from treadle.api.paging import item_page
 from treadle.api.tasks import Tasks
 from treadle.engine.loop import run
 from treadle.engine.prepare import Preparation, gather, prepare
+from treadle.engine.recent import History
 from treadle.engine.turn import Plan, Turn
 from treadle.errors import ConversationLocked, InvalidRequest, NotFound, PreviousNotFound
 from treadle.ids import plausible
 from treadle.ports import (
+    Checkpoint,
     ModelPart,
     Order,
     ResponseRow,
@@ -161,10 +163,11 @@ class ResponseService:
             raise InvalidRequest(f"Response '{response_id}' is still in progress.", param="response_id")
         if not plausible(response_id) or not await self._store.delete(scope, response_id):
             raise _missing(response_id)
+        self._preparation.recent.clear()
         return ResponseDeleted(response_id)
 
     async def count_tokens(self, scope: Scope, request: CountTokens) -> InputTokens:
-        """The tokens of what the model would be sent: messages and tools, exact for the encoding that fits the model."""
+        """The tokens of what the model would be sent: messages and tools, exact for the encoding that fits it."""
         context = await gather(scope, request, self._preparation)
         parts = [_plain(message.content) for message in context.messages]
         parts += [call.name + call.arguments for message in context.messages for call in message.calls]
@@ -213,7 +216,8 @@ class ResponseService:
         """One transaction for all of the turn."""
         scope, settled = turn.plan.scope, _settled_turn(turn)
         try:
-            await self._store.settle(scope, settled)
+            checkpoint = await self._store.settle(scope, settled)
+            self._remember(turn, settled, checkpoint)
         except ConversationLocked as fault:
             # Another process was faster. The failure is kept, as a branch that the conversation does not show.
             turn.fail(fault)
@@ -225,6 +229,14 @@ class ResponseService:
             # The conversation was deleted while the turn ran, which is no reason to lose the turn (bug case 70).
             settled.base, settled.append_to_conversation = None, False
             await self._store.settle(scope, settled)
+
+    def _remember(self, turn: Turn, settled: SettledTurn, checkpoint: Checkpoint) -> None:
+        """The next turn of a chain finds its history in memory. Conversations are read anew: others may edit them."""
+        if turn.response.conversation is None and turn.response.status in ("completed", "incomplete"):
+            plan = turn.plan
+            size = plan.history.size + sum(len(item.data) for item in (*settled.inputs, *settled.outputs))
+            history = History([*plan.history.items, *plan.inputs, *turn.items], size)
+            self._preparation.recent.put(checkpoint, history, instead_of=plan.base)
 
 
 def _settled_turn(turn: Turn) -> SettledTurn:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from msgspec import UNSET, Raw
 
 from treadle.engine.history import check_outputs, check_sealed, visible
 from treadle.engine.inputs import decode_inputs, resolve
+from treadle.engine.recent import History, RecentHistories
 from treadle.engine.render import render
 from treadle.engine.toolset import ToolSet, build
 from treadle.engine.turn import Plan
@@ -54,6 +55,7 @@ class Preparation:
     conversations: Conversations
     sealer: Sealer
     server_tools: Mapping[str, ServerTool]
+    recent: RecentHistories = field(default_factory=RecentHistories)
     default_model: str = ""
     max_infer_iters: int = 10
     max_parallel_tools: int = 8
@@ -68,6 +70,7 @@ class Context:
     messages: list[ModelMessage]
     inputs: list[Item]
     base: Checkpoint | None
+    history: History
 
 
 async def prepare(scope: Scope, request: CreateResponse, given: Preparation) -> Plan:
@@ -92,6 +95,7 @@ async def prepare(scope: Scope, request: CreateResponse, given: Preparation) -> 
         seal=given.sealer.seal if "reasoning.encrypted_content" in include else None,
         want_logprobs=want_logprobs,
         base=context.base,
+        history=context.history,
         append_to_conversation=request.conversation_id is not None,
     )
 
@@ -108,15 +112,15 @@ async def gather(scope: Scope, request: ContextFields, given: Preparation) -> Co
     tools = build(request.tools or (), request.tool_choice, given.server_tools)
     given_items = decode_inputs(request.input)
     (base, history), route = await asyncio.gather(_history(scope, request, given), given.router.route(model))
-    inputs = await resolve(scope, given_items, history, given.responses)
+    inputs = await resolve(scope, given_items, history.items, given.responses)
     if not inputs and (request.input is None or not isinstance(request.input, str)) and base is None:
         raise InvalidRequest("Missing required parameter: 'input'.", param="input", code="missing_required_parameter")
-    check_outputs(history, inputs)
+    check_outputs(history.items, inputs)
     check_sealed(inputs, given.sealer.unseal)
     items = [item for item, _ in inputs]
-    shown = visible([*history, *items], given.sealer.unseal)
+    shown = visible([*history.items, *items], given.sealer.unseal)
     messages = render(shown, tools, route.capabilities, request.instructions)
-    return Context(route=route, tools=tools, messages=messages, inputs=items, base=base)
+    return Context(route=route, tools=tools, messages=messages, inputs=items, base=base, history=history)
 
 
 def _check(request: CreateResponse) -> None:
@@ -130,14 +134,15 @@ def _check(request: CreateResponse) -> None:
         raise InvalidRequest("Stored prompts are not available on this server yet.", param="prompt")
 
 
-async def _history(scope: Scope, request: ContextFields, given: Preparation) -> tuple[Checkpoint | None, list[Item]]:
-    """Where the history ends and what it holds: one look-up and one range scan."""
+async def _history(scope: Scope, request: ContextFields, given: Preparation) -> tuple[Checkpoint | None, History]:
+    """Where the history ends and what it holds: one look-up, and one range scan unless it is known still."""
     checkpoint: Checkpoint | None = None
     if (previous := request.previous_response_id) is not None:
         found = await given.responses.checkpoint(scope, previous) if plausible(previous) else None
         if found is None:
             raise PreviousNotFound(
-                f"Previous response with id '{previous}' not found. Responses made with 'store': false cannot be continued.",
+                f"Previous response with id '{previous[:128]}' not found. "
+                "Responses made with 'store': false cannot be continued.",
                 param="previous_response_id",
             )
         row, checkpoint = found
@@ -150,11 +155,14 @@ async def _history(scope: Scope, request: ContextFields, given: Preparation) -> 
             raise InvalidRequest("Conversation ids start with 'conv_'.", param="conversation")
         checkpoint = await given.conversations.checkpoint(scope, conversation) if plausible(conversation) else None
         if checkpoint is None:
-            raise NotFound(f"Conversation '{conversation}' not found.", param="conversation")
+            raise NotFound(f"Conversation '{conversation[:128]}' not found.", param="conversation")
     if checkpoint is None:
-        return None, []
+        return None, History([], 0)
+    if previous is not None and (known := given.recent.get(checkpoint)) is not None:
+        return checkpoint, known
     stored = await given.responses.history(scope, checkpoint)
-    return checkpoint, [decode_stored(entry.kind, entry.id, entry.data) for entry in stored]
+    items = [decode_stored(entry.kind, entry.id, entry.data) for entry in stored]
+    return checkpoint, History(items, sum(len(entry.data) for entry in stored))
 
 
 def _output_format(text: TextOptions | None) -> OutputFormat | None:

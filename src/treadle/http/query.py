@@ -1,4 +1,4 @@
-"""Query parameters: typed, with `include[]` and `include` alike (contract §1.1). Bad values are a 400 that names them."""
+"""Query parameters: typed, with `include[]` and `include` alike (contract §1.1). A bad value is a 400 naming it."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ class Server:
         await receive()
         try:
             await self._start()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is said, and the process ends
             await send({"type": "lifespan.startup.failed", "message": str(error)})
             return
         await send({"type": "lifespan.startup.complete"})

@@ -17,6 +17,8 @@ MAX_STRING = 10_485_760
 Text = Annotated[str, Meta(max_length=MAX_STRING)]
 """A text of at most 10,485,760 characters, OpenAI's limit for one string."""
 
+TokenId = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+
 Name = Annotated[str, Meta(pattern=r"^[a-zA-Z0-9_-]{1,64}$(?!\n)")]
 """A function's or schema's name; `$` alone would let a line end through."""
 

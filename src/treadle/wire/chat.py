@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta, Raw
 
-from treadle.wire.base import Text
+from treadle.wire.base import Text, TokenId
 
 ModelName = Annotated[str, Meta(min_length=1, max_length=512)]
 _Penalty = Annotated[float, Meta(ge=-2, le=2)]
@@ -47,7 +47,7 @@ class CreateCompletion(msgspec.Struct, kw_only=True):
     """Body of `POST /v1/completions`."""
 
     model: ModelName
-    prompt: Text | list[Text | int | list[int]] = ""
+    prompt: Text | list[Text | TokenId | list[TokenId]] = ""
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     n: Annotated[int, Meta(ge=1, le=128)] | None = None

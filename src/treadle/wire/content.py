@@ -51,7 +51,7 @@ class OutputText(msgspec.Struct, tag_field="type", tag="output_text", kw_only=Tr
 
     text: Text
     annotations: list[Raw] = []
-    logprobs: list[TokenLogprob] | None | UnsetType = []
+    logprobs: list[TokenLogprob] | UnsetType | None = []
 
 
 class Refusal(msgspec.Struct, tag_field="type", tag="refusal"):

@@ -24,7 +24,7 @@ class Message(msgspec.Struct, tag_field="type", tag="message", kw_only=True):
     role: Literal["user", "assistant", "system", "developer"]
     status: Status | None = None
     content: Text | list[MessagePart]
-    phase: Literal["commentary", "final_answer"] | None | UnsetType = UNSET
+    phase: Literal["commentary", "final_answer"] | UnsetType | None = UNSET
 
 
 class FunctionCall(msgspec.Struct, tag_field="type", tag="function_call", kw_only=True):
@@ -33,7 +33,7 @@ class FunctionCall(msgspec.Struct, tag_field="type", tag="function_call", kw_onl
     call_id: CallId
     name: str
     arguments: Text
-    namespace: str | None | UnsetType = UNSET
+    namespace: str | UnsetType | None = UNSET
 
 
 class FunctionCallOutput(msgspec.Struct, tag_field="type", tag="function_call_output", kw_only=True):
@@ -49,7 +49,7 @@ class CustomToolCall(msgspec.Struct, tag_field="type", tag="custom_tool_call", k
     call_id: CallId
     name: str
     input: Text
-    namespace: str | None | UnsetType = UNSET
+    namespace: str | UnsetType | None = UNSET
 
 
 class CustomToolCallOutput(msgspec.Struct, tag_field="type", tag="custom_tool_call_output", kw_only=True):
@@ -63,10 +63,10 @@ class Reasoning(msgspec.Struct, tag_field="type", tag="reasoning", kw_only=True)
     """What the model thought. `content` holds the raw text, `encrypted_content` the same sealed under our key."""
 
     id: str | None = None
-    status: Status | None | UnsetType = UNSET
+    status: Status | UnsetType | None = UNSET
     summary: list[SummaryText] | None = None
-    content: list[ReasoningText] | None | UnsetType = UNSET
-    encrypted_content: Text | None | UnsetType = UNSET
+    content: list[ReasoningText] | UnsetType | None = UNSET
+    encrypted_content: Text | UnsetType | None = UNSET
 
 
 class ItemReference(msgspec.Struct, tag_field="type", tag="item_reference"):

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
-from treadle.wire.base import Text
+from treadle.wire.base import Text, TokenId
 
 
 class ModelDetails(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -34,8 +34,8 @@ class ModelList(msgspec.Struct):
 
 class CreateEmbedding(msgspec.Struct, kw_only=True):
     model: Annotated[str, Meta(min_length=1, max_length=512)]
-    input: Text | list[Text | int | list[int]]
-    encoding_format: Literal["float", "base64"] = "float"
+    input: Text | list[Text | TokenId | list[TokenId]]
+    encoding_format: Literal["float", "base64"] | None = None
     dimensions: Annotated[int, Meta(ge=1, le=65536)] | None = None
     user: str | None = None
 

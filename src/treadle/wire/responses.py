@@ -33,15 +33,15 @@ class TextFormat(msgspec.Struct, kw_only=True):
     """`text.format`; which fields go with which type is checked in prepare."""
 
     type: Literal["text", "json_object", "json_schema"] = "text"
-    name: Name | None | UnsetType = UNSET
-    description: str | None | UnsetType = UNSET
-    schema: dict[str, Raw] | None | UnsetType = UNSET
-    strict: bool | None | UnsetType = UNSET
+    name: Name | UnsetType | None = UNSET
+    description: str | UnsetType | None = UNSET
+    schema: dict[str, Raw] | UnsetType | None = UNSET
+    strict: bool | UnsetType | None = UNSET
 
 
 class TextOptions(msgspec.Struct, kw_only=True):
     format: TextFormat | None = None
-    verbosity: Literal["low", "medium", "high"] | None | UnsetType = UNSET
+    verbosity: Literal["low", "medium", "high"] | UnsetType | None = UNSET
 
 
 class ReasoningOptions(msgspec.Struct, kw_only=True):
