@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import random
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
@@ -11,7 +12,7 @@ from contextlib import aclosing
 import aiohttp
 import msgspec
 
-from treadle.errors import UpstreamBadStream, UpstreamFault, UpstreamTimeout
+from treadle.errors import ServerError, UpstreamBadStream, UpstreamFault, UpstreamTimeout
 from treadle.models.chat_wire import ChunkReader, encode_request
 from treadle.models.sse import EventSplitter
 from treadle.models.upstream import MAX_WAIT, RETRIED, fault_of, read_body, wait_seconds
@@ -188,23 +189,19 @@ class ChatCompletions:
     ) -> AsyncGenerator[list[ModelChunk], None]:
         content, splitter, size = response.content, EventSplitter(), 0
         while True:
-            read = await (_late(content) if reader.finished else content.readany())
-            size += len(read)
-            if size > _MAX_STREAM:
-                raise UpstreamBadStream("The model server's answer does not end.")
             out: list[ModelChunk] = []
-            for data in splitter.feed(read) if read else splitter.close():
-                reader.read(data, out)
-                if reader.done:
-                    break
-            if not read and not reader.done:
-                if not reader.finished:
-                    raise UpstreamBadStream("The model server ended the stream before the answer was finished.")
-                reader.done = True
-            if reader.done:
-                if not reader.begun:
-                    raise UpstreamBadStream("The model server ended the stream without an answer.")
+            try:
+                read = await (_late(content) if reader.finished else content.readany())
+                size += len(read)
+                if size > _MAX_STREAM:
+                    raise UpstreamBadStream("The model server's answer does not end.")
+                _take(read, splitter, reader, out)
+            except (ServerError, aiohttp.ClientError, TimeoutError):
+                # What came before the fault counts, also when it came with the same read.
                 reader.finish(out)
+                if out:
+                    yield out
+                raise
             if out:
                 yield out
             if reader.done:
@@ -255,6 +252,22 @@ class ChatCompletions:
         return UpstreamBadStream(f"The model server '{self.endpoint.name}' broke off the connection.")
 
 
+def _take(read: bytes, splitter: EventSplitter, reader: ChunkReader, out: list[ModelChunk]) -> None:
+    """The chunks of one read; an empty one is the end. Raises UpstreamBadStream for an end that comes too early."""
+    for data in splitter.feed(read) if read else splitter.close():
+        reader.read(data, out)
+        if reader.done:
+            break
+    if not read and not reader.done:
+        if not reader.finished:
+            raise UpstreamBadStream("The model server ended the stream before the answer was finished.")
+        reader.done = True
+    if reader.done:
+        if not reader.begun:
+            raise UpstreamBadStream("The model server ended the stream without an answer.")
+        reader.finish(out)
+
+
 async def _late(content: aiohttp.StreamReader) -> bytes:
     """A read after the finish reason: the answer is whole, so whatever ends the stream now ends it well."""
     try:
@@ -290,7 +303,8 @@ def _cause(error: Exception) -> str:
     if isinstance(error, aiohttp.ClientConnectorDNSError):
         return ": its name is not known"
     if isinstance(error, aiohttp.ClientConnectorError):
-        return f": {(error.os_error.strerror or 'the connection failed').lower()}"
+        number = error.os_error.errno
+        return f": {os.strerror(number).lower()}" if number else ""
     return ""
 
 
