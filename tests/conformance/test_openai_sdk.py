@@ -231,6 +231,21 @@ def test_logprobs_are_shown_when_included_and_again_on_retrieve(client: Any, mod
     assert client.responses.retrieve(made.id, include=include).output == made.output
 
 
+@pytest.mark.parametrize("watched", [False, True])
+def test_logprobs_of_the_answer_leave_out_the_thinking_before_it(
+    client: Any, model: ScriptedUpstream, watched: bool
+) -> None:
+    model.script(Reply(text="<think> Hm. </think> Hello there."))
+    wanted: dict[str, Any] = {"model": MODEL, "input": "Hi", "include": ["message.output_text.logprobs"]}
+    if watched:
+        made = list(client.responses.create(**wanted, stream=True))[-1].response
+    else:
+        made = client.responses.create(**wanted)
+    assert made.output_text == "Hello there."
+    part = made.output[1].content[0]
+    assert "".join(entry.token for entry in part.logprobs) == "Hello there."
+
+
 def test_images_and_files_reach_the_model(client: Any, model: ScriptedUpstream) -> None:
     model.script(Reply(text="A dot."))
     content = [
