@@ -31,6 +31,11 @@ WEATHER = {
 }
 
 
+def reason(fault: BaseException) -> str:
+    """What went wrong; the SDK's older versions wrap it."""
+    return str(fault.__cause__ or fault)
+
+
 @pytest.fixture
 def model() -> Iterator[ScriptedUpstream]:
     with ScriptedUpstream() as upstream:
@@ -195,8 +200,9 @@ def test_a_closed_client_says_so_and_leaves_no_thread(setup: Any, model: Scripte
     with client(**setup) as bound:
         pass
     assert {thread.name for thread in threading.enumerate()} == {thread.name for thread in before}
-    with pytest.raises(RuntimeError, match="closed"):
+    with pytest.raises((RuntimeError, openai.APIConnectionError)) as refused:
         bound.responses.retrieve("resp_x")
+    assert "closed" in reason(refused.value)
 
 
 def test_a_call_that_waits_ends_when_the_client_is_closed(setup: Any, model: ScriptedUpstream) -> None:
@@ -298,8 +304,9 @@ async def test_a_client_in_another_loop_is_refused_clearly() -> None:
 
     async with async_client(app=app) as bound:
         call = bound.with_options(max_retries=0).responses.retrieve("resp_x")
-        with pytest.raises(RuntimeError, match="event loop it was made in"):
+        with pytest.raises((RuntimeError, openai.APIConnectionError)) as refused:
             await asyncio.to_thread(asyncio.run, call)
+    assert "event loop it was made in" in reason(refused.value)
 
 
 async def test_wrong_arguments_are_refused(tmp_path: Path) -> None:

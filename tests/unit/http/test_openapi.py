@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,10 +13,11 @@ from typing import Any
 import jsonschema
 import msgspec
 import pytest
+from starlette.requests import Request
 
 from treadle.app import create_app
 from treadle.http.endpoints import Endpoint
-from treadle.http.openapi import OpenApiRoutes, openapi
+from treadle.http.openapi import OpenApiRoutes
 from treadle.http.schemas import Components
 from treadle.http.server import Server
 from treadle.testing.frames import parse_sse
@@ -182,14 +185,19 @@ async def nothing(request: Any) -> Any:
     raise AssertionError("never called")
 
 
-def test_the_document_is_made_when_it_is_asked_for_and_not_before() -> None:
+async def test_the_document_is_made_when_it_is_asked_for_and_not_before() -> None:
     class Odd(msgspec.Struct):
         value: tuple[int, int]  # has no schema here
 
     odd = Endpoint(method="POST", path="/odd", name="odd", summary="Odd.", action=nothing, body=Odd)
-    assert len(OpenApiRoutes([odd]).endpoints()) == 2
+    made = OpenApiRoutes([odd])
     with pytest.raises(TypeError, match="no schema"):
-        openapi([odd])
+        await made.document(Request({"type": "http"}))
+
+
+def test_starting_the_server_does_not_load_what_makes_the_document() -> None:
+    code = "import sys, treadle.app; print('treadle.http.document' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
 
 
 def test_two_types_of_one_name_are_noticed() -> None:
