@@ -19,10 +19,12 @@ from treadle.access.sealing import KeySealer, load_key
 from treadle.api.conversations import ConversationService
 from treadle.api.embeddings import EmbeddingService
 from treadle.api.inference import InferenceService
+from treadle.api.locks import ConversationLocks
 from treadle.api.models import ModelService
 from treadle.api.responses import LEASE_SECONDS, ResponseService
 from treadle.api.tasks import Tasks
 from treadle.engine.prepare import Preparation
+from treadle.engine.recent import RecentHistories
 from treadle.http.guard import Guard
 from treadle.http.openapi import OpenApiRoutes
 from treadle.http.routes.admin import AdminRoutes
@@ -87,20 +89,27 @@ class Services:
         embedders: dict[str, Embedder] = {EMBEDDED_EMBEDDER: self._minilm} if local.enabled else {}
         self.router = ModelRouter(settings.aliases, embedders)
         store, conversations = SqlResponses(self._database), SqlConversations(self._database)
+        locks, recent = ConversationLocks(), RecentHistories()
         preparation = Preparation(
             router=self.router,
             responses=store,
             conversations=conversations,
             sealer=KeySealer(load_key(settings.secret_key, data)),
             server_tools=server_tools,
+            recent=recent,
             default_model=settings.default_model,
             max_infer_iters=settings.responses.max_infer_iters,
             max_parallel_tools=settings.responses.max_parallel_tools,
         )
         self.responses = ResponseService(
-            preparation, store, Tokens(), self._tasks, visible_after=settings.responses.visible_after_seconds
+            preparation,
+            store,
+            Tokens(),
+            self._tasks,
+            visible_after=settings.responses.visible_after_seconds,
+            locks=locks,
         )
-        self.conversations = ConversationService(conversations)
+        self.conversations = ConversationService(conversations, locks, recent)
         self.inference = InferenceService(self.router, settings.default_model)
         self.embeddings = EmbeddingService(self.router)
         self.models = ModelService(self.router, _shown_providers(settings), int(time.time()))

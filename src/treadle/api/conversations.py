@@ -12,6 +12,7 @@ from treadle.api.includes import shown
 from treadle.api.locks import ConversationLocks
 from treadle.api.paging import list_of
 from treadle.engine.inputs import decode_inputs
+from treadle.engine.recent import RecentHistories
 from treadle.errors import InvalidRequest, NotFound
 from treadle.ids import new_conversation_id, plausible
 from treadle.ports import ConversationRow, Conversations, Order, StoredItem
@@ -34,9 +35,15 @@ _metadata = msgspec.json.Decoder(dict[str, str])
 class ConversationService:
     """The use cases of `/v1/conversations`."""
 
-    def __init__(self, conversations: Conversations, locks: ConversationLocks | None = None) -> None:
+    def __init__(
+        self,
+        conversations: Conversations,
+        locks: ConversationLocks | None = None,
+        recent: RecentHistories | None = None,
+    ) -> None:
         self._store = conversations
         self._locks = locks or ConversationLocks()
+        self._recent = recent or RecentHistories()
 
     async def create(self, scope: Scope, request: CreateConversation) -> Conversation:
         items = _decoded(request.items or ())
@@ -94,6 +101,7 @@ class ConversationService:
         conversation = await self.get(scope, conversation_id)
         if not plausible(item_id) or not await self._store.delete_item(scope, conversation_id, item_id):
             raise NotFound(f"Item '{item_id[:128]}' not found in this conversation.", param="item_id")
+        self._recent.clear()  # a chain may have branched from here
         return conversation
 
 

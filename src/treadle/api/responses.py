@@ -235,7 +235,7 @@ class ResponseService:
         if turn.response.conversation is None and turn.response.status in ("completed", "incomplete"):
             plan = turn.plan
             size = plan.history.size + sum(len(item.data) for item in (*settled.inputs, *settled.outputs))
-            history = History([*plan.history.items, *plan.inputs, *turn.items], size)
+            history = History([*plan.history.items, *plan.inputs, *(turn.items[i] for i in sorted(turn.raws))], size)
             self._preparation.recent.put(checkpoint, history, instead_of=plan.base)
 
 

@@ -9,6 +9,7 @@ from typing import Literal
 
 from msgspec import Raw
 
+from treadle.engine.recent import History
 from treadle.engine.toolset import ToolSet
 from treadle.errors import ContextTooLong, InvalidRequest, QuotaExceeded, ServerError
 from treadle.ids import new_id
@@ -49,6 +50,8 @@ class Plan:
     """Encrypts reasoning for the client; set when it asked for it."""
     want_logprobs: bool = False
     base: Checkpoint | None = None
+    history: History = field(default_factory=lambda: History([], 0))
+    """What stands before `inputs`, kept for the turn that will continue this one."""
     append_to_conversation: bool = False
 
 
