@@ -16,10 +16,11 @@ class EventSplitter:
     """Feed it network reads; it gives back the `data` of every event that is complete and has any."""
 
     def __init__(self) -> None:
-        self._rest = b""
         self._parts: list[bytes] = []
-        """Reads that ended no line, kept apart so that a large event is joined once and not at every read."""
+        """The event so far, with LF as its line ends; joined once, and not at every read."""
         self._size = 0
+        self._return = b""
+        """A CR at the end of a read: what follows tells whether it is half of a CRLF."""
         self._start: bytes | None = b""
         """The first bytes while they could still be a byte order mark; None once that is known."""
 
@@ -31,19 +32,18 @@ class EventSplitter:
                 self._start = read
                 return []
             self._start, read = None, read.removeprefix(_MARK)
-        if b"\n" not in read and b"\r" not in read and not self._rest.endswith(b"\r"):
-            self._parts.append(read)
-            self._size += len(read)
-            if self._size > MAX_EVENT:
-                raise _endless()
+        if self._return or b"\r" in read:
+            read = self._without_returns(read)
+        parts = self._parts
+        if b"\n\n" not in read and not (read.startswith(b"\n") and parts and parts[-1].endswith(b"\n")):
+            if read:
+                self._keep(read)
             return []
-        buffer = self._joined(read)
-        if b"\r" in buffer:
-            buffer = _without_returns(buffer)
-        *events, self._rest = buffer.split(b"\n\n")
-        self._size = len(self._rest)
-        if self._size > MAX_EVENT:
-            raise _endless()
+        parts.append(read)
+        *events, rest = b"".join(parts).split(b"\n\n")
+        self._parts, self._size = [], 0
+        if rest:
+            self._keep(rest)
         found: list[bytes] = []
         for event in events:
             data = event[5:].strip() if event.startswith(b"data:") and b"\n" not in event else _data(event)
@@ -53,25 +53,20 @@ class EventSplitter:
 
     def close(self) -> list[bytes]:
         """What an end of stream without a blank line leaves behind."""
-        rest = self._joined(b"").replace(b"\r", b"\n")
-        self._rest = b""
+        rest, self._parts = b"".join(self._parts), []
         return [data] if (data := _data(rest)) else []
 
-    def _joined(self, read: bytes) -> bytes:
-        if self._parts:
-            read = b"".join((self._rest, *self._parts, read))
-            self._parts = []
-            return read
-        return self._rest + read if self._rest else read
+    def _keep(self, part: bytes) -> None:
+        self._parts.append(part)
+        self._size += len(part)
+        if self._size > MAX_EVENT:
+            raise UpstreamBadStream("The model server sent an event that does not end.")
 
-
-def _without_returns(buffer: bytes) -> bytes:
-    """LF for every line end. A CR at the very end may be half of a CRLF, so it waits, as what follows tells."""
-    held = buffer.endswith(b"\r")
-    if held:
-        buffer = buffer[:-1]
-    buffer = buffer.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-    return buffer + b"\r" if held else buffer
+    def _without_returns(self, read: bytes) -> bytes:
+        """`read` with LF for every line end."""
+        read = self._return + read
+        self._return = b"\r" if read.endswith(b"\r") else b""
+        return read.removesuffix(b"\r").replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
 
 def _data(event: bytes) -> bytes:
@@ -84,7 +79,3 @@ def _data(event: bytes) -> bytes:
         return b"\n".join(lines).strip()
     bare = event.strip()
     return bare if bare.startswith(b"{") else b""
-
-
-def _endless() -> UpstreamBadStream:
-    return UpstreamBadStream("The model server sent an event that does not end.")

@@ -124,17 +124,18 @@ class _CodeTracker:
 
     def __init__(self) -> None:
         self._fenced = False
-        self._spanned = False
+        self._span = 0
+        """The backticks that opened a span in this line, and that will close it."""
         self._run = 0
         """Backticks at the very end, which the next text may continue."""
 
     @property
     def inside(self) -> bool:
-        fenced, spanned = self._after_run()
-        return fenced or spanned
+        fenced, span = self._after_run()
+        return fenced or span > 0
 
     def read(self, text: str) -> None:
-        if not text or ("`" not in text and not self._run and not self._spanned):
+        if not text or ("`" not in text and not self._run and not self._span):
             return
         at = 0
         for mark in self._marks.finditer(text):
@@ -142,21 +143,23 @@ class _CodeTracker:
                 self._end_run()
             at = mark.end()
             if mark[0] == "\n":
-                self._spanned = False
+                self._span = 0
             else:
                 self._run += len(mark[0])
         if at < len(text):
             self._end_run()
 
     def _end_run(self) -> None:
-        self._fenced, self._spanned = self._after_run()
+        self._fenced, self._span = self._after_run()
         self._run = 0
 
-    def _after_run(self) -> tuple[bool, bool]:
-        """Three or more backticks open or close a fence, an odd number below that a span in the line."""
-        if self._run >= 3:
-            return not self._fenced, self._spanned
-        return self._fenced, self._spanned != (self._run % 2 == 1)
+    def _after_run(self) -> tuple[bool, int]:
+        """Three or more backticks open and close a fence; fewer open a span that as many close."""
+        if self._run >= 3 and not self._span:
+            return not self._fenced, 0
+        if self._run and not self._fenced:
+            return False, self._run if not self._span else 0 if self._span == self._run else self._span
+        return self._fenced, self._span
 
 
 def _overlap(text: str, tag: str) -> int:
