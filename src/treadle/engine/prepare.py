@@ -113,7 +113,7 @@ async def gather(scope: Scope, request: ContextFields, given: Preparation) -> Co
     given_items = decode_inputs(request.input)
     (base, history), route = await asyncio.gather(_history(scope, request, given), given.router.route(model))
     inputs = await resolve(scope, given_items, history.items, given.responses)
-    if not inputs and (request.input is None or not isinstance(request.input, str)) and base is None:
+    if not inputs and not history.items:
         raise InvalidRequest("Missing required parameter: 'input'.", param="input", code="missing_required_parameter")
     check_outputs(history.items, inputs)
     check_sealed(inputs, given.sealer.unseal)
