@@ -14,7 +14,7 @@ from treadle.errors import ServerError
 from treadle.ids import new_id
 from treadle.ports import ToolOutcome
 from treadle.wire.events import Event
-from treadle.wire.items import CallOutput, CustomToolCallOutput, FunctionCall, FunctionCallOutput, Status
+from treadle.wire.items import CallOutput, CustomToolCallOutput, FunctionCall, FunctionCallOutput
 
 log = logging.getLogger("treadle.dispatch")
 
@@ -42,15 +42,15 @@ async def run_calls(turn: Turn, made: list[ModelCallMade]) -> list[ToolOutcome]:
 def record(turn: Turn, made: list[ModelCallMade], outcomes: list[ToolOutcome], out: list[Event]) -> None:
     """Appends the outputs to the turn, in call order, and says so."""
     for call, outcome in zip(made, outcomes, strict=True):
-        status: Status = "incomplete" if outcome.failed else "completed"
+        call_id, text = call.item.call_id, outcome.text
         item: CallOutput
         if isinstance(call.item, FunctionCall):
-            item = FunctionCallOutput(id=new_id("fco"), status=status, call_id=call.item.call_id, output=outcome.text)
+            item = FunctionCallOutput(id=new_id("fco"), status="in_progress", call_id=call_id, output=text)
         else:
-            item = CustomToolCallOutput(
-                id=new_id("ctco"), status=status, call_id=call.item.call_id, output=outcome.text
-            )
-        conclude(turn, item, announce(turn, item, out), out)
+            item = CustomToolCallOutput(id=new_id("ctco"), status="in_progress", call_id=call_id, output=text)
+        index = announce(turn, item, out)
+        item.status = "incomplete" if outcome.failed else "completed"
+        conclude(turn, item, index, out)
 
 
 def _exclusive(call: ModelCallMade) -> bool:
