@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 
+from tests.behaviour import shared as one_server
 from tests.behaviour.conftest import MODEL, Driver, httpx2, sent, text_of
 from tests.behaviour.manifest import behaviour
 from treadle.testing.gates import Gate
 from treadle.testing.upstream import Call, Drop, Refuse, Reply, ScriptedUpstream
+
+shared, model, server = one_server.shared, one_server.model, one_server.server
 
 TOOLS = [{"type": "function", "name": "look", "parameters": {"type": "object", "properties": {}}}]
 PATIENCE = 15
@@ -169,9 +172,13 @@ def test_a_client_that_leaves_appends_nothing_and_frees_the_conversation(
             with pytest.raises(httpx2.ReadTimeout):
                 other.post(f"{api.server.url}/responses", json=body)
     model.requests[0].disconnected.wait_blocking(PATIENCE)
-    eventually(lambda: bool(api.get("/responses").json()["data"]))
-    (kept,) = api.get("/responses").json()["data"]
-    eventually(lambda: api.get(f"/responses/{kept['id']}").json()["status"] == "cancelled")
+
+    def newest() -> dict[str, Any]:
+        found: dict[str, Any] = next(iter(api.get("/responses?limit=1").json()["data"]), {})
+        return found
+
+    eventually(lambda: (newest().get("conversation"), newest().get("status")) == ({"id": conversation}, "cancelled"))
+    kept = newest()
     assert texts(api, conversation) == ["Before."]
     model.script(Reply(text="Fine."))
     api.create(input="Again.", conversation=conversation)

@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 
+from tests.behaviour import shared as one_server
 from tests.behaviour.conftest import Driver, sent, text_of
 from tests.behaviour.manifest import behaviour
 from treadle.testing.upstream import Call, Reply, ScriptedUpstream
+
+shared, model, server = one_server.shared, one_server.model, one_server.server
 
 PIXEL = "data:image/png;base64,iVBORw0KGgo="
 TOOLS = [{"type": "function", "name": "look", "parameters": {"type": "object", "properties": {}}}]

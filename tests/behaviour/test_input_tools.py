@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
+from tests.behaviour import shared as one_server
 from tests.behaviour.conftest import MODEL, Driver, httpx2, sent, text_of
 from tests.behaviour.manifest import behaviour
 from treadle.testing.server import RunningServer, settings_for
 from treadle.testing.upstream import Call, Reply, ScriptedUpstream
+
+shared, model, server = one_server.shared, one_server.model, one_server.server
 
 SHELL = {
     "type": "function",
