@@ -194,3 +194,32 @@ def test_a_stream_that_just_stops_is_failed(api: Driver, model: ScriptedUpstream
 
 def _body(**body: Any) -> dict[str, Any]:
     return {"model": MODEL, **body}
+
+
+@behaviour("bug-03", "bug-04", "bug-05", "bug-07")
+@pytest.mark.parametrize(
+    "script",
+    [
+        Reply(reasoning="Hm.", text="Calling.", calls=[Call("get_weather", {"city": "Rome"}), Call("get_weather")]),
+        raw(
+            fragment(id="call_a", name="get_weather", arguments="{"),
+            {"content": "In between."},
+            {"reasoning_content": "Hm."},
+            fragment(arguments="}"),
+            finish="tool_calls",
+        ),
+        raw({"content": "Yes."}, {"refusal": "But no."}),
+        raw({"reasoning_content": "Hm."}, {"content": "Half an"}, finish="length"),
+    ],
+    ids=["everything", "interrupted call", "refusal", "cut"],
+)
+def test_the_official_clients_accumulator_arrives_at_the_stored_response(
+    client: Any, api: Driver, model: ScriptedUpstream, script: Any
+) -> None:
+    model.script(script)
+    with client.responses.stream(model=MODEL, input="Hi", tools=[FUNCTION]) as stream:
+        ended = [event for event in stream if event.type in ("response.completed", "response.incomplete")]
+    gathered = ended[-1].response
+    stored = api.get(f"/responses/{gathered.id}").json()
+    assert [item.id for item in gathered.output] == [item["id"] for item in stored["output"]]
+    assert gathered.output_text == text_of(stored)

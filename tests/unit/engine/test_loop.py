@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
+from tests.behaviour.manifest import behaviour
 from tests.unit.engine.support import FUNCTIONS, Look, events_of, plan_of
 from treadle.engine.loop import run
 from treadle.engine.turn import Turn
@@ -129,6 +130,7 @@ async def test_a_reader_that_leaves_closes_the_model_and_what_was_open() -> None
     assert b'"incomplete"' in bytes(turn.response.output[0])
 
 
+@behaviour("bug-23")
 def test_a_schema_is_withheld_while_tools_are_on_offer_and_asked_for_at_the_end() -> None:
     model = ScriptedModel(
         calls("look"), says("In prose."), says('{"a": 1}'), capabilities=Capabilities(schema_with_tools=False)
