@@ -162,6 +162,18 @@ def _only(api: Driver, status: str) -> dict[str, Any]:
         assert monotonic() < until, f"not {status}: {found}"
 
 
+@behaviour("bug-36")
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_response_refused_at_once_is_kept_with_its_error_and_its_input(
+    api: Driver, model: ScriptedUpstream, stream: bool
+) -> None:
+    model.script(Refuse(400))
+    assert api.post(input="Look.", stream=stream).status_code == 400
+    stored = _only(api, "failed")
+    assert "Scripted refusal." in stored["error"]["message"]
+    assert stored["input"][0]["content"] == [{"type": "input_text", "text": "Look."}]
+
+
 class _Events:
     """The events of a stream as they come."""
 

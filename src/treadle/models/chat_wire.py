@@ -216,10 +216,16 @@ class _Chunk(msgspec.Struct):
     usage: _Usage | None = None
     service_tier: str | None = None
     error: Raw = _NULL
-    object: str | None = None
+
+
+class _Kind(msgspec.Struct):
+    """What an event without choices is; vLLM's errors once had no envelope."""
+
+    object: str = ""
 
 
 _chunk = msgspec.json.Decoder(_Chunk, strict=False)
+_kind = msgspec.json.Decoder(_Kind)
 _logprobs_of = msgspec.json.Decoder(_Logprobs | None, strict=False)
 
 _FINISH: dict[str, FinishReason] = {
@@ -276,7 +282,7 @@ class ChunkReader:
         chunk = self._decode(data)
         if chunk.error is not _NULL and bytes(chunk.error) not in _NO_ERROR:
             raise fault_in_stream(data, self._secret)
-        if chunk.choices is None and chunk.object == "error":
+        if chunk.choices is None and _is_error(data):
             raise fault_in_stream(data, self._secret)
         for choice in chunk.choices or ():
             if not choice.index:
@@ -373,6 +379,13 @@ class ChunkReader:
             if isinstance(arguments, dict):
                 arguments = _encode(arguments).decode()
             out.append(ModelChunk(call=self._slots.place(call.index, call.id, function.name, arguments or "")))
+
+
+def _is_error(data: bytes) -> bool:
+    try:
+        return _kind.decode(data).object == "error"
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return False
 
 
 def _last_tokens(logprobs: list[TokenLogprob], text: str) -> list[TokenLogprob]:

@@ -39,9 +39,10 @@ class EventSplitter:
             if read:
                 self._keep(read)
             return []
-        parts.append(read)
-        *events, rest = b"".join(parts).split(b"\n\n")
-        self._parts, self._size = [], 0
+        if parts:
+            read = b"".join((*parts, read))
+            self._parts, self._size = [], 0
+        *events, rest = read.split(b"\n\n")
         if rest:
             self._keep(rest)
         found: list[bytes] = []
