@@ -15,6 +15,7 @@ import pytest
 from treadle.app import create_app
 from treadle.client import StartFailed, async_client, client
 from treadle.client.exchange import HIGH_WATER
+from treadle.client.life import Background
 from treadle.settings import InvalidSettings
 from treadle.testing.gates import PATIENCE, Gate
 from treadle.testing.server import settings_for
@@ -205,7 +206,11 @@ def test_a_closed_client_says_so_and_leaves_no_thread(setup: Any, model: Scripte
     assert "closed" in reason(refused.value)
 
 
-def test_a_call_that_waits_ends_when_the_client_is_closed(setup: Any, model: ScriptedUpstream) -> None:
+@pytest.mark.timeout(20)
+def test_a_call_that_waits_ends_at_once_when_the_client_is_closed(
+    setup: Any, model: ScriptedUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("treadle.client.transport.GRACE_SECONDS", 60)
     model.script(Reply("Too late.", before=Gate()))
     with ThreadPoolExecutor(1) as pool:
         with client(**setup) as bound:
@@ -213,6 +218,21 @@ def test_a_call_that_waits_ends_when_the_client_is_closed(setup: Any, model: Scr
             model.received_blocking()
         with pytest.raises(openai.APIConnectionError):
             call.result(PATIENCE)
+
+
+def test_work_left_in_the_thread_is_cancelled_and_its_caller_told() -> None:
+    begun = Gate()
+
+    async def work() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    with ThreadPoolExecutor(1) as pool:
+        with Background("test") as background:
+            left = pool.submit(background.run, work())
+            begun.wait_blocking()
+        with pytest.raises(RuntimeError, match="closed during the call"):
+            left.result(PATIENCE)
 
 
 # An app of three lines shows what the server cannot be made to do.
@@ -246,9 +266,27 @@ async def test_an_app_waits_for_its_reader() -> None:
     async with async_client(app=app) as bound, bound.responses.with_streaming_response.retrieve("resp_x") as response:
         got = 0
         async for part in response.iter_bytes():
-            got += len(part)
             assert sent[0] - got <= HIGH_WATER + 2 * size
+            got += len(part)
     assert got == total
+
+
+async def test_an_app_that_waits_for_its_reader_hears_that_it_has_left() -> None:
+    ended = Gate()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if await started(scope, receive, send):
+            return
+        await receive()
+        await begin(send)
+        await send({"type": "http.response.body", "body": b"x" * (HIGH_WATER + 1), "more_body": True})
+        assert (await receive())["type"] == "http.disconnect"
+        ended.set()
+
+    async with async_client(app=app) as bound:
+        async with bound.responses.with_streaming_response.retrieve("resp_x"):
+            assert not ended.is_set()
+        await ended.within()
 
 
 async def test_a_fault_in_the_middle_reaches_the_reader() -> None:
