@@ -1,16 +1,20 @@
 """Every way a request can fail. The exception is the wire error; nothing translates it later.
 
-    ServerError
-      InvalidRequest (400)      UnknownModel (404), ContextTooLong, PreviousNotFound, ConversationLocked (409)
-      Unauthenticated (401)     Forbidden (403)
-      NotFound (404, also for "not yours")    MethodNotAllowed (405)    TooLarge (413)    UnsupportedMedia (415)
-      QuotaExceeded (429, Retry-After)
-      UpstreamFault (502)       UpstreamRefused, UpstreamTimeout (504), UpstreamBadStream
-      ToolFault                 never fails a turn: becomes the call's output, marked failed
-      StorageFault (503)        Internal (500, id in the log, nothing leaked)
+ServerError
+  InvalidRequest (400)      UnknownModel (404), ContextTooLong, PreviousNotFound, ConversationLocked (409)
+  Unauthenticated (401)     Forbidden (403)
+  NotFound (404, also for "not yours")    MethodNotAllowed (405)    TooLarge (413)    UnsupportedMedia (415)
+  QuotaExceeded (429, Retry-After)
+  UpstreamFault (502)       UpstreamRefused, UpstreamTimeout (504), UpstreamBadStream
+  ToolFault                 never fails a turn: becomes the call's output, marked failed
+    RemoteFault (424)       a server of tools failed; fatal only where configured
+    AddressRefused          an outgoing address is not permitted
+  StorageFault (503)        Internal (500, id in the log, nothing leaked)
 """
 
 from __future__ import annotations
+
+from typing import Literal
 
 import msgspec
 
@@ -171,6 +175,29 @@ class ToolFault(ServerError):
     """A tool failed. Dispatch turns it into the call's output; it never ends a turn."""
 
     code = "tool_error"
+
+
+class RemoteFault(ToolFault):
+    """A server of tools could not be used. `kind` and `number` become the `error` object of the call's item."""
+
+    status = 424
+    type = "external_connector_error"
+    code = "http_error"
+
+    def __init__(
+        self, message: str, *, kind: Literal["protocol", "http"], number: int = 0, authentication: bool = False
+    ) -> None:
+        super().__init__(message, code="http_error" if kind == "http" else "mcp_protocol_error")
+        self.kind = kind
+        self.number = number
+        self.authentication = authentication
+        """The server wants credentials, or others than it was given."""
+
+
+class AddressRefused(ToolFault):
+    """An address that a caller named is not permitted; the message names the setting that permits it."""
+
+    code = "address_refused"
 
 
 class Internal(ServerError):
