@@ -110,7 +110,4 @@ BEHAVIOURS = [
 ]
 
 # Promises whose tests are still to come. Take an id out when its test lands; none may be added.
-PENDING: set[str] = {
-    "bug-20",
-    "bug-22",
-}
+PENDING: set[str] = set()

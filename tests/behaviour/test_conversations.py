@@ -127,6 +127,23 @@ def test_a_second_turn_at_once_is_told_that_the_conversation_is_locked(
 
 
 @behaviour("bug-38")
+def test_items_are_not_added_under_a_running_turn(api: Driver, model: ScriptedUpstream) -> None:
+    go = Gate()
+    model.script(Reply(text="One.", before=go))
+    conversation = start(api)
+    path = f"/conversations/{conversation}/items"
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        turn = pool.submit(api.create, input="1", conversation=conversation)
+        model.received_blocking(1)
+        reply = api.post(path, items=[user("aside")])
+        assert (reply.status_code, reply.json()["error"]["code"]) == (409, "conversation_locked")
+        go.set()
+        turn.result(PATIENCE)
+    assert api.post(path, items=[user("aside")]).status_code == 200
+    assert texts(api, conversation) == ["1", "One.", "aside"]
+
+
+@behaviour("bug-38")
 def test_many_turns_at_once_never_mix(api: Driver, model: ScriptedUpstream) -> None:
     model.default = lambda request: Reply(text=f"re {request.body['messages'][-1]['content']}")
     conversation = start(api)

@@ -69,6 +69,16 @@ def test_new_and_empty_optional_parameters_are_accepted(
     assert set(model.requests[0].body) <= allowed | {"prompt_cache_key", "safety_identifier", "service_tier"}
 
 
+@behaviour("bug-22")
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_model_server_is_not_sent_what_nobody_set(api: Driver, model: ScriptedUpstream, stream: bool) -> None:
+    model.script(Reply(text="Hi."))
+    api.post(input="x", tools=TOOLS, reasoning={"summary": "auto"}, metadata={"a": "b"}, store=True, stream=stream)
+    body = model.requests[0].body
+    assert set(body) - {"stream", "stream_options"} == {"model", "messages", "tools"}
+    assert set(body["tools"][0]["function"]) == {"name", "parameters"}
+
+
 @behaviour("bug-26")
 def test_the_model_gets_the_instructions_of_this_turn_only(api: Driver, model: ScriptedUpstream) -> None:
     model.script(Reply(text="Woof."), Reply(text="Arr."), Reply(text="Hello."))

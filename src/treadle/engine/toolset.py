@@ -155,7 +155,7 @@ def _first_choice(tools: ToolSet) -> str | None:
         return f"function:{names[0]}" if len(names) == 1 else "required"
     if not tools.functions:
         return None
-    return None if choice.mode == "auto" and choice.echo == b'"auto"' else choice.mode
+    return None if choice.mode == "auto" else choice.mode
 
 
 def _function(tool: FunctionTool | CustomTool, seen: str) -> ModelFunction:

@@ -1,0 +1,115 @@
+"""Each item once: what clients send again is recognised, and nothing new is taken for old."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from msgspec import Raw
+
+from tests.unit.store.conftest import database, migrated, path, responses
+from treadle.engine.inputs import decode_inputs, resolve
+from treadle.errors import InvalidRequest, NotFound
+from treadle.ports import ResponseRow, SettledTurn, StoredItem
+from treadle.scope import LOCAL, Principal, Scope
+from treadle.store.responses import SqlResponses
+from treadle.wire.items import Item, ItemReference, encode_item, kind_of
+
+__all__ = ["database", "migrated", "path", "responses"]
+
+
+def given(*values: Any) -> list[tuple[Item | ItemReference, str]]:
+    return decode_inputs([Raw(json.dumps(value).encode()) for value in values])
+
+
+def past(*values: Any) -> list[Item]:
+    return [item for item, _ in given(*values) if not isinstance(item, ItemReference)]
+
+
+def user(text: str, **more: Any) -> dict[str, Any]:
+    return {"role": "user", "content": text} | more
+
+
+def call(call_id: str, arguments: str = "{}", **more: Any) -> dict[str, Any]:
+    return {"type": "function_call", "call_id": call_id, "name": "look", "arguments": arguments} | more
+
+
+def output(call_id: str, value: str = "seen", **more: Any) -> dict[str, Any]:
+    return {"type": "function_call_output", "call_id": call_id, "output": value} | more
+
+
+HISTORY = (
+    user("q", id="msg_1"),
+    {"type": "reasoning", "id": "rs_1", "summary": [], "content": [{"type": "reasoning_text", "text": "Hm."}]},
+    call("c1", id="fc_1"),
+    output("c1", id="fco_1"),
+    {"role": "assistant", "id": "msg_2", "content": [{"type": "output_text", "text": "a", "logprobs": []}]},
+    {"type": "mystery", "id": "item_1", "x": 1},
+)
+
+AGAIN: list[tuple[str, list[Any], list[str]]] = [
+    ("all of it", [*HISTORY, user("r")], ["r"]),
+    ("references", [{"id": "msg_1"}, {"type": "item_reference", "id": "fc_1"}, user("r")], ["r"]),
+    ("the call without its id", [call("c1"), user("r")], ["r"]),
+    ("the output without its id", [output("c1"), user("r")], ["r"]),
+    ("reasoning stripped of its text", [{"type": "reasoning", "id": "rs_1", "summary": []}, user("r")], ["r"]),
+    ("an answer in the easy form", [{"role": "assistant", "id": "msg_2", "content": "a"}, user("r")], ["r"]),
+    ("the same words under another id", [user("q", id="msg_9")], ["q"]),
+    ("the same words and id, but last", [user("q", id="msg_1")], ["q"]),
+    ("other words under an id of old", [user("new", id="msg_1"), user("r")], ["new", "r"]),
+    ("twice the same in one input", [user("x", id="msg_5"), user("x", id="msg_5")], ["x", "x"]),
+    ("a new call under an id of old", [call("c1", '{"a":1}')], ["c1"]),
+    ("a further output for a call of old", [output("c1", "other")], ["c1"]),
+]
+
+
+@pytest.mark.parametrize(("values", "expected"), [case[1:] for case in AGAIN], ids=[case[0] for case in AGAIN])
+async def test_what_comes_again_is_taken_once(values: list[Any], expected: list[str], responses: SqlResponses) -> None:
+    history = past(*HISTORY)
+    found = await resolve(LOCAL, given(*values), history, responses)
+    shown = [json.loads(encode_item(item)) for item, _ in found]
+    assert [item.get("call_id") or item["content"][0]["text"] for item in shown] == expected
+    ids = [item.id for item in [*history, *(item for item, _ in found)]]
+    assert len(ids) == len(set(ids)) or values[0]["type"] in ("function_call", "function_call_output")
+
+
+async def test_an_output_for_a_call_whose_id_is_used_again_is_kept(responses: SqlResponses) -> None:
+    history = past(call("c0"), output("c0", "a"), user("q"), call("c0"))
+    found = await resolve(LOCAL, given(output("c0", "a")), history, responses)
+    assert [kind_of(item) for item, _ in found] == ["function_call_output"]
+
+
+async def stored(responses: SqlResponses, items: Sequence[Item], scope: Scope = LOCAL) -> None:
+    row = ResponseRow(id="resp_1", status="completed", model="m", created_at=1)
+    kept = [StoredItem(item.id or "", kind_of(item), encode_item(item)) for item in items]
+    await responses.settle(scope, SettledTurn(row=row, inputs=kept, outputs=[]))
+
+
+async def test_a_reference_brings_what_is_stored_elsewhere(responses: SqlResponses) -> None:
+    await stored(responses, past(user("far", id="msg_far")))
+    found = await resolve(LOCAL, given({"id": "msg_far"}, {"id": "msg_far"}), [], responses)
+    assert [(item.id, at) for item, at in found] == [("msg_far", "input[0]")]
+
+
+async def test_a_reference_to_anothers_item_finds_nothing(responses: SqlResponses) -> None:
+    await stored(responses, past(user("far", id="msg_far")), Scope("default", Principal("somebody else")))
+    with pytest.raises(NotFound) as caught:
+        await resolve(LOCAL, given(user("x"), {"id": "msg_far"}), [], responses)
+    assert caught.value.param == "input[1].id"
+
+
+FILES = [
+    ({"type": "input_image"}, "input[0].content[0].image_url", "missing_required_parameter"),
+    ({"type": "input_image", "file_id": "file-1"}, "input[0].content[0].file_id", "invalid_value"),
+    ({"type": "input_file", "filename": "x"}, "input[0].content[0].file_data", "missing_required_parameter"),
+    ({"type": "input_file", "file_id": "file-1"}, "input[0].content[0].file_id", "invalid_value"),
+]
+
+
+@pytest.mark.parametrize(("part", "param", "code"), FILES)
+def test_a_part_without_anything_to_show_is_refused(part: dict[str, Any], param: str, code: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        given({"role": "user", "content": [part]})
+    assert (caught.value.param, caught.value.code) == (param, code)
