@@ -4,6 +4,7 @@
 #   make test    the tests
 #   make check   all gates: format, lint, types, tests, docs, bench smoke
 #   make bench   the benchmarks in bench/
+#   make conformance   judges that are not ours, Node.js ones included (see conformance/README.md)
 #   make clean   remove what the above made (your data folder stays)
 
 PYTHON ?= python3
@@ -20,7 +21,7 @@ TEST_STAMP := $(VENV)/.treadle-test
 DEV_STAMP := $(VENV)/.treadle-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help serve setup test check format lint types unit docs bench bench-smoke wheel clean
+.PHONY: help serve setup test check format lint types bench bench-smoke conformance wheel clean
 # Steps share one environment, so they run one after the other.
 .NOTPARALLEL:
 
@@ -69,6 +70,9 @@ check: lint types test bench-smoke
 
 bench-smoke: $(TEST_STAMP)
 	$(PY) bench/smoke.py
+
+conformance: $(TEST_STAMP)
+	conformance/all.sh
 
 bench: $(TEST_STAMP)
 	$(PY) bench/run.py
