@@ -156,6 +156,24 @@ async def test_what_came_before_a_break_is_kept(model: ChatCompletions, upstream
     assert "".join(found) == "One two "
 
 
+async def test_a_line_kept_open_after_the_finish_reason_does_not_hold_the_answer_back(
+    model: ChatCompletions, upstream: ScriptedUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("treadle.models.openai_chat._LATE_SECONDS", 0.2)
+    upstream.script(Raw([sse(chunk({"content": "Hi"}), chunk({}, finish="stop"), done=False), Gate()]))
+    assert [one.text for one in await collected(model) if one.text] == ["Hi"]
+    await upstream.requests[0].disconnected.within()
+
+
+async def test_an_answer_without_end_is_cut_off(
+    model: ChatCompletions, upstream: ScriptedUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("treadle.models.openai_chat._MAX_STREAM", 10_000)
+    upstream.script(Raw([sse(chunk({"content": "x" * 900}), done=False)] * 20))
+    with pytest.raises(UpstreamBadStream, match="does not end"):
+        await collected(model)
+
+
 @pytest.mark.parametrize(
     "head",
     [
