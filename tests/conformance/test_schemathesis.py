@@ -47,9 +47,10 @@ class World:
 
 
 def answer(request: Received) -> Reply:
-    """Reasons, speaks, and calls the first function if there is one."""
-    tools = request.body.get("tools") or []
-    calls = [Call(tools[0]["function"]["name"], {"x": 1})] if tools else []
+    """Reasons, speaks, and calls the first function if there is one. Chat completions pass any tool on, odd ones too."""
+    functions = [tool.get("function") for tool in request.body.get("tools") or [] if isinstance(tool, dict)]
+    names = [f["name"] for f in functions if isinstance(f, dict) and isinstance(f.get("name"), str)]
+    calls = [Call(names[0], {"x": 1})] if names else []
     return Reply("Some words.", reasoning="Let me see.", calls=calls)
 
 
