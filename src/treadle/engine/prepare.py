@@ -173,7 +173,7 @@ def _output_format(text: TextOptions | None) -> OutputFormat | None:
     if given.type == "json_object":
         return OutputFormat("json_object")
     for name in ("name", "schema"):
-        if not getattr(given, name):
+        if getattr(given, name) in (None, UNSET):
             at = f"text.format.{name}"
             raise InvalidRequest(f"Missing required parameter: '{at}'.", param=at, code="missing_required_parameter")
     return OutputFormat(

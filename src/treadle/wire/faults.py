@@ -7,6 +7,9 @@ from collections.abc import Iterator
 
 from treadle.errors import InvalidRequest
 
+MAX_SEARCHED = 4_194_304
+"""Bytes of a body that are worth searching for the broken text; of a larger one only the kind of fault is said."""
+
 
 def unreadable(body: bytes, reason: str) -> InvalidRequest:
     """The wire error for a body that is no JSON, with the path of a broken string where one is to blame."""
@@ -28,6 +31,8 @@ def unreadable(body: bytes, reason: str) -> InvalidRequest:
 
 def _broken_string(body: bytes) -> str | None:
     """The path of the first text that is no sequence of characters; empty for a bare string or a key at the top."""
+    if len(body) > MAX_SEARCHED:
+        return None
     try:
         value: object = json.loads(body.decode("utf-8", "surrogateescape"))
     except (ValueError, RecursionError):
