@@ -47,7 +47,7 @@ class World:
 
 
 def answer(request: Received) -> Reply:
-    """Reasons, speaks, and calls the first function if there is one. Chat completions pass any tool on, odd ones too."""
+    """Reasons, speaks, and calls the first function if there is one; chat completions pass odd tools on."""
     functions = [tool.get("function") for tool in request.body.get("tools") or [] if isinstance(tool, dict)]
     names = [f["name"] for f in functions if isinstance(f, dict) and isinstance(f.get("name"), str)]
     calls = [Call(names[0], {"x": 1})] if names else []

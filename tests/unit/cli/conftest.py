@@ -33,7 +33,7 @@ class _Answer(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(self.server.body)
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (the name is the standard library's)
+    def log_message(self, format: str, *args: object) -> None:
         """Silent."""
 
 
