@@ -6,26 +6,19 @@ Items open in increasing output index; those still open at the end of the call c
 
 from __future__ import annotations
 
-from msgspec import UNSET, DecodeError, Raw, Struct, field
-from msgspec.json import Decoder
+from msgspec import Struct, field
 
+from treadle.engine.calls import Call, announce, conclude, is_object, start_call
 from treadle.engine.toolset import Binding
 from treadle.engine.turn import Turn
 from treadle.errors import UpstreamBadStream
 from treadle.ids import new_id
-from treadle.ports import CallFragment, FinishReason, ModelChunk, ModelUsage, TokenLogprob
-from treadle.wire.base import encode
+from treadle.ports import CallFragment, FinishReason, ModelChunk, ModelUsage, TokenLogprob, ToolOutcome
 from treadle.wire.content import OutputText, ReasoningText, Refusal
 from treadle.wire.events import (
     ContentPartAdded,
     ContentPartDone,
-    CustomToolCallInputDelta,
-    CustomToolCallInputDone,
     Event,
-    FunctionCallArgumentsDelta,
-    FunctionCallArgumentsDone,
-    OutputItemAdded,
-    OutputItemDone,
     OutputTextDelta,
     OutputTextDone,
     ReasoningTextDelta,
@@ -33,13 +26,13 @@ from treadle.wire.events import (
     RefusalDelta,
     RefusalDone,
 )
-from treadle.wire.items import CustomToolCall, FunctionCall, Item, Message, Reasoning, Status
+from treadle.wire.items import Message, Reasoning, Status
 
 
 class ModelCallMade(Struct):
     """A finished call of this round and what its name means."""
 
-    item: FunctionCall | CustomToolCall
+    call: Call
     binding: Binding
     arguments: str
 
@@ -56,22 +49,12 @@ class _Part(Struct):
     closed: list[OutputText | Refusal] = field(default_factory=list)
 
 
-class _Call(Struct):
-    """A call that is still growing; it is announced, and gets its index, once its name is known."""
+class _Slot(Struct):
+    """A call of the model server; `call` exists once its name is known, `early` are arguments that came before."""
 
-    index: int = -1
-    call_id: str | None = None
-    binding: Binding | None = None
-    item: FunctionCall | CustomToolCall | None = None
-    texts: list[str] = field(default_factory=list)
-
-
-class _CustomInput(Struct):
-    input: str
-
-
-_custom_input = Decoder(_CustomInput)
-_object = Decoder(dict[str, Raw])
+    id: str | None = None
+    call: Call | None = None
+    early: str = ""
 
 
 class Assembler:
@@ -80,8 +63,12 @@ class Assembler:
     def __init__(self, turn: Turn) -> None:
         self._turn = turn
         self._part: _Part | None = None
-        self._calls: dict[int, _Call] = {}
-        self._open: list[_Part | _Call] = []
+        self._slots: dict[int, _Slot] = {}
+        self._open: list[_Part | Call] = []
+        self._late: list[Call] = []
+        """Calls that show nothing before they are whole, and then after everything else."""
+        self._end: Status = "completed"
+        self._last: _Part | Call | None = None
         self._blank = ""
         self._blank_logprobs: list[TokenLogprob] = []
         self.first_index = len(turn.items)
@@ -109,36 +96,69 @@ class Assembler:
     @property
     def called(self) -> bool:
         """Whether the model has begun a call."""
-        return any(call.binding is not None for call in self._calls.values())
+        return any(slot.call is not None for slot in self._slots.values())
 
     def finish(self, status: Status, out: list[Event]) -> list[ModelCallMade]:
         """Closes what is open and returns the calls. `status` is what the item cut off at the end gets.
 
         Raises UpstreamBadStream for a call that never got a name; one without arguments as well is no call.
         """
-        if any(call.binding is None and call.texts for call in self._calls.values()):
+        if any(slot.call is None and slot.early for slot in self._slots.values()):
             raise UpstreamBadStream("The model server sent a tool call without a name.")
         if self._blank and not self.called and self._part is None:
             self._open_message("text", out)
             self._append_text("", None, out)
-        made: list[ModelCallMade] = []
+        self._end, self._last = status, self._open[-1] if self._open else None
+        calls = [entry for entry in self._open if isinstance(entry, Call)] + self._late
+        for call in calls:
+            if call.pending:
+                call.close(self._status(call), out)
+        self._advance(out)
+        return [ModelCallMade(call, call.binding, call.arguments) for call in calls]
+
+    def settle(self, call: Call, outcome: ToolOutcome, out: list[Event]) -> None:
+        """The call was run. What stands behind it in the output closes too, up to the next call that runs."""
+        call.settle(outcome, out)
+        call.settled = True
+        self._advance(out)
+
+    def _status(self, entry: _Part | Call) -> Status:
+        """Only the last entry can have been cut off; calls before it if what they have is no object."""
+        if self._end == "completed":
+            return "completed"
+        if isinstance(entry, Call):
+            return "completed" if entry is not self._last and is_object(entry.arguments) else self._end
+        return self._end if entry is self._last and entry is self._part else "completed"
+
+    def _advance(self, out: list[Event]) -> None:
+        """Closes entries in the order of their indexes (contract §7.2), up to a call that is still to be run."""
         while self._open:
-            entry = self._open.pop(0)
-            if isinstance(entry, _Call):
-                whole = status == "completed" or (bool(self._open) and is_object("".join(entry.texts)))
-                made.append(self._close_call(entry, "completed" if whole else status, out))
-            else:
-                self._close(entry, status if entry is self._part and not self._open else "completed", out)
-        return made
+            entry = self._open[0]
+            if not isinstance(entry, Call):
+                self._close(entry, self._status(entry), out)
+            elif not entry.pending:
+                entry.close(self._status(entry), out)
+            elif not entry.settled:
+                if self._end == "completed":
+                    return
+                entry.settle(ToolOutcome("Not run: the answer was cut off.", failed=True), out)
+            self._open.pop(0)
+        late, self._late = self._late, []
+        for call in late:
+            if self._end == "completed":
+                call.close("completed", out)
 
     def abort(self, out: list[Event]) -> None:
         """Closes what is open as incomplete."""
+        self._late = []
         while self._open:
             entry = self._open.pop(0)
-            if isinstance(entry, _Call):
-                self._close_call(entry, "incomplete", out)
-            else:
+            if not isinstance(entry, Call):
                 self._close(entry, "incomplete", out)
+            elif not entry.pending:
+                entry.close("incomplete", out)
+            elif not entry.settled:
+                entry.settle(ToolOutcome("Not finished: the response ended before.", failed=True), out)
 
     # ------------------------------------------------------------------------------------------ text
 
@@ -244,91 +264,30 @@ class Assembler:
     # ----------------------------------------------------------------------------------------- calls
 
     def _fragment(self, fragment: CallFragment, out: list[Event]) -> None:
-        call = self._calls.get(fragment.slot)
-        if call is None:
-            call = self._calls[fragment.slot] = _Call()
-        if fragment.id and call.call_id is None:
-            call.call_id = fragment.id
-        if fragment.name and call.binding is None:
-            self._open_call(call, fragment.name, out)
+        slot = self._slots.get(fragment.slot)
+        if slot is None:
+            slot = self._slots[fragment.slot] = _Slot()
+        if fragment.id and slot.id is None:
+            slot.id = fragment.id
+        if fragment.name and slot.call is None:
+            slot.call = self._open_call(slot, fragment.name, out)
+            if slot.early:
+                slot.call.grow(slot.early, out)
         if fragment.arguments:
-            call.texts.append(fragment.arguments)
-            self._call_delta(call, fragment.arguments, out)
+            if slot.call is None:
+                slot.early += fragment.arguments
+            else:
+                slot.call.grow(fragment.arguments, out)
 
-    def _open_call(self, call: _Call, name: str, out: list[Event]) -> None:
-        """Announces a call once its name is known; arguments that came before the name follow at once."""
+    def _open_call(self, slot: _Slot, name: str, out: list[Event]) -> Call:
+        """Announces a call once its name is known."""
         self._leave_part(out)
         self._blank, self._blank_logprobs = "", []
-        binding = call.binding = self._turn.plan.tools.bind(name)
-        call.call_id = self._turn.own_call_id(call.call_id)
-        namespace = binding.namespace or UNSET
-        if binding.custom:
-            call.item = CustomToolCall(
-                id=new_id("ctc"),
-                status="in_progress",
-                call_id=call.call_id,
-                name=binding.name,
-                input="",
-                namespace=namespace,
-            )
-        else:
-            call.item = FunctionCall(
-                id=new_id("fc"),
-                status="in_progress",
-                call_id=call.call_id,
-                name=binding.name,
-                arguments="",
-                namespace=namespace,
-            )
-        call.index = announce(self._turn, call.item, out)
-        self._open.append(call)
-        if early := "".join(call.texts):
-            self._call_delta(call, early, out)
-
-    def _call_delta(self, call: _Call, text: str, out: list[Event]) -> None:
-        # A custom tool's text is inside a JSON string that can only be read when it is whole.
-        if isinstance(call.item, FunctionCall):
-            out.append(
-                FunctionCallArgumentsDelta(
-                    sequence_number=self._turn.next_sequence(),
-                    item_id=call.item.id or "",
-                    output_index=call.index,
-                    delta=text,
-                )
-            )
-
-    def _close_call(self, call: _Call, status: Status, out: list[Event]) -> ModelCallMade:
-        item, binding, turn = call.item, call.binding, self._turn
-        assert item is not None
-        assert binding is not None
-        arguments = "".join(call.texts)
-        item.status = status
-        if isinstance(item, FunctionCall):
-            if not arguments.strip() and status == "completed":
-                self._call_delta(call, "{}", out)
-                arguments += "{}"
-            item.arguments = arguments
-            out.append(
-                FunctionCallArgumentsDone(
-                    sequence_number=turn.next_sequence(),
-                    item_id=item.id or "",
-                    output_index=call.index,
-                    name=item.name,
-                    arguments=arguments,
-                )
-            )
-        else:
-            item.input = _custom_text(arguments)
-            item_id, index, text = item.id or "", call.index, item.input
-            if text:
-                number = turn.next_sequence()
-                out.append(
-                    CustomToolCallInputDelta(sequence_number=number, item_id=item_id, output_index=index, delta=text)
-                )
-            number = turn.next_sequence()
-            out.append(CustomToolCallInputDone(sequence_number=number, item_id=item_id, output_index=index, input=text))
-        conclude(turn, item, call.index, out)
-        return ModelCallMade(item, binding, arguments)
+        binding = self._turn.plan.tools.bind(name)
+        call = start_call(self._turn, binding, self._turn.own_call_id(slot.id))
+        call.open(out)
+        (self._open if call.index >= 0 else self._late).append(call)
+        return call
 
     # --------------------------------------------------------------------------------------- closing
 
@@ -404,34 +363,3 @@ class Assembler:
         item.content = [done]
         if turn.plan.seal is not None:
             item.encrypted_content = turn.plan.seal(text)
-
-
-def announce(turn: Turn, item: Item, out: list[Event]) -> int:
-    """Gives `item` the next output index and says so."""
-    index = len(turn.items)
-    turn.items.append(item)
-    out.append(OutputItemAdded(sequence_number=turn.next_sequence(), output_index=index, item=Raw(encode(item))))
-    return index
-
-
-def conclude(turn: Turn, item: Item, index: int, out: list[Event]) -> None:
-    """The item is final: encoded once, for the event, the response and the store."""
-    raw = turn.raws[index] = Raw(encode(item))
-    out.append(OutputItemDone(sequence_number=turn.next_sequence(), output_index=index, item=raw))
-
-
-def is_object(arguments: str) -> bool:
-    """Whether `arguments` is a JSON object, the only thing a tool may be run with (bug case 14)."""
-    try:
-        _object.decode(arguments)
-    except (DecodeError, UnicodeEncodeError, RecursionError):
-        return False
-    return True
-
-
-def _custom_text(arguments: str) -> str:
-    """The text of a custom call; a weak model that sent bare text instead of `{"input": …}` meant that text."""
-    try:
-        return _custom_input.decode(arguments).input
-    except (DecodeError, UnicodeEncodeError):
-        return arguments

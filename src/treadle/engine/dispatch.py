@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import AsyncGenerator
 
-from treadle.engine.assembler import ModelCallMade, announce, conclude, is_object
+from treadle.engine.assembler import ModelCallMade
+from treadle.engine.calls import Call, announce, conclude, is_object
 from treadle.engine.turn import Turn
 from treadle.errors import ServerError
 from treadle.ids import new_id
 from treadle.ports import ToolOutcome
 from treadle.wire.events import Event
-from treadle.wire.items import CallOutput, CustomToolCallOutput, FunctionCall, FunctionCallOutput
+from treadle.wire.items import CallOutput, CustomToolCallOutput, FunctionCallOutput
 
 log = logging.getLogger("treadle.dispatch")
 
@@ -22,75 +24,91 @@ MAX_OUTPUT = 262_144
 """Characters of a tool's text that go to the model and the client; the rest is cut with a visible note."""
 
 
-async def run_calls(turn: Turn, made: list[ModelCallMade]) -> list[ToolOutcome]:
-    """One outcome per call, in call order."""
+async def run_calls(
+    turn: Turn, made: list[ModelCallMade]
+) -> AsyncGenerator[tuple[ModelCallMade, ToolOutcome], None]:
+    """Each call with its outcome, in call order, as soon as those before it are there."""
+    allowed = [_count(turn, one) for one in made]
+    if turn.response.parallel_tool_calls is False or any(_exclusive(one) for one in made):
+        for one, may_run in zip(made, allowed, strict=True):
+            yield one, await outcome_of(turn, one.call, may_run=may_run)
+        return
     bound = asyncio.Semaphore(turn.plan.max_parallel_tools)
-    alone = turn.response.parallel_tool_calls is False or any(_exclusive(call) for call in made)
 
-    async def run(call: ModelCallMade, may_run: bool) -> ToolOutcome:
+    async def run(call: Call, may_run: bool) -> ToolOutcome:
         async with bound:
-            return await _run_one(turn, call, may_run)
+            return await outcome_of(turn, call, may_run=may_run)
 
-    allowed = [_count(turn, call) for call in made]
-    if alone:
-        return [await run(call, may) for call, may in zip(made, allowed, strict=True)]
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(run(call, may)) for call, may in zip(made, allowed, strict=True)]
-    return [task.result() for task in tasks]
-
-
-def record(turn: Turn, made: list[ModelCallMade], outcomes: list[ToolOutcome], out: list[Event]) -> None:
-    """Appends the outputs to the turn, in call order, and says so."""
-    for call, outcome in zip(made, outcomes, strict=True):
-        call_id, text = call.item.call_id, outcome.text
-        item: CallOutput
-        if isinstance(call.item, FunctionCall):
-            item = FunctionCallOutput(id=new_id("fco"), status="in_progress", call_id=call_id, output=text)
-        else:
-            item = CustomToolCallOutput(id=new_id("ctco"), status="in_progress", call_id=call_id, output=text)
-        index = announce(turn, item, out)
-        item.status = "incomplete" if outcome.failed else "completed"
-        conclude(turn, item, index, out)
+    tasks = [asyncio.create_task(run(one.call, may)) for one, may in zip(made, allowed, strict=True)]
+    try:
+        for one, task in zip(made, tasks, strict=True):
+            yield one, await task
+    finally:
+        # When nobody listens any more, what still runs ends with the turn.
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _exclusive(call: ModelCallMade) -> bool:
-    return call.binding.tool is not None and call.binding.tool.exclusive
+async def outcome_of(turn: Turn, call: Call, *, may_run: bool = True) -> ToolOutcome:
+    """Runs one call within the plan's time. Never raises: what goes wrong is the outcome (bug cases 46, 57)."""
+    binding = call.binding
+    if binding.tool is None:
+        offered = ", ".join(function.name for function in turn.plan.tools.functions) or "none"
+        return ToolOutcome(f"There is no tool named '{binding.seen}' that may be called. Tools: {offered}.", failed=True)
+    if not may_run:
+        return ToolOutcome("Not run: the limit of tool calls for this response is reached.", failed=True)
+    arguments = call.arguments.strip() or "{}"
+    if not is_object(arguments):
+        return ToolOutcome("Not run: the arguments are not a JSON object. Call again with valid JSON.", failed=True)
+    deadline = asyncio.timeout(turn.plan.tool_seconds)
+    try:
+        async with deadline:
+            outcome = await binding.tool.run(binding.name, arguments, turn.plan.scope)
+    except ServerError as fault:
+        return ToolOutcome(f"The tool failed: {fault.message}", failed=True)
+    except TimeoutError:
+        if not deadline.expired():
+            return ToolOutcome("The tool ran into a time limit of its own.", failed=True)
+        return ToolOutcome(f"The tool did not answer within {turn.plan.tool_seconds:g} seconds.", failed=True)
+    except asyncio.CancelledError:
+        if (task := asyncio.current_task()) is not None and task.cancelling():
+            raise
+        # The tool cancelled itself; that is the call's fault, not the turn's end.
+        return ToolOutcome("The tool was cancelled before it answered.", failed=True)
+    except Exception:
+        log.exception("the tool %r raised", binding.name[:64])
+        return ToolOutcome("The tool failed with an internal error.", failed=True)
+    outcome.text = _fit(outcome.text)
+    return outcome
 
 
-def _count(turn: Turn, call: ModelCallMade) -> bool:
+def record(turn: Turn, call: Call, outcome: ToolOutcome, out: list[Event]) -> None:
+    """The output of a call whose own item does not hold it."""
+    item: CallOutput
+    if call.binding.kind == "custom":
+        item = CustomToolCallOutput(id=new_id("ctco"), status="in_progress", call_id=call.call_id, output=outcome.text)
+    else:
+        item = FunctionCallOutput(id=new_id("fco"), status="in_progress", call_id=call.call_id, output=outcome.text)
+    turn.keep_images(item.id or "", outcome.images)
+    index = announce(turn, item, out)
+    item.status = "incomplete" if outcome.failed else "completed"
+    conclude(turn, item, index, out)
+
+
+def _exclusive(made: ModelCallMade) -> bool:
+    return made.binding.tool is not None and made.binding.tool.exclusive
+
+
+def _count(turn: Turn, made: ModelCallMade) -> bool:
     """Charges a call against `max_tool_calls`; False when it is over the limit and must not run."""
-    if call.binding.tool is None:
+    if made.binding.tool is None:
         return True
     limit = turn.response.max_tool_calls
     if limit is not None and turn.server_calls >= limit:
         return False
     turn.server_calls += 1
     return True
-
-
-async def _run_one(turn: Turn, call: ModelCallMade, may_run: bool) -> ToolOutcome:
-    tool, name = call.binding.tool, call.binding.seen
-    if tool is None:
-        offered = ", ".join(function.name for function in turn.plan.tools.functions) or "none"
-        return ToolOutcome(f"There is no tool named '{name}' that may be called. Tools: {offered}.", failed=True)
-    if not may_run:
-        return ToolOutcome("Not run: the limit of tool calls for this response is reached.", failed=True)
-    arguments = call.item.arguments if isinstance(call.item, FunctionCall) else call.arguments
-    if not is_object(arguments):
-        return ToolOutcome("Not run: the arguments are not a JSON object. Call again with valid JSON.", failed=True)
-    try:
-        outcome = await tool.run(name, arguments, turn.plan.scope)
-    except ServerError as fault:
-        return ToolOutcome(f"The tool failed: {fault.message}", failed=True)
-    except asyncio.CancelledError:
-        if (task := asyncio.current_task()) is not None and task.cancelling():
-            raise
-        # The tool cancelled itself; that is the call's fault, not the turn's end (bug case 57).
-        return ToolOutcome("The tool was cancelled before it answered.", failed=True)
-    except Exception:
-        log.exception("the tool %s raised", name)
-        return ToolOutcome("The tool failed with an internal error.", failed=True)
-    return ToolOutcome(_fit(outcome.text), outcome.failed)
 
 
 def _fit(text: str) -> str:

@@ -17,6 +17,7 @@ from treadle.wire.items import (
     FunctionCall,
     FunctionCallOutput,
     Item,
+    McpListTools,
     OpaqueItem,
     Reasoning,
     TypedItem,
@@ -34,6 +35,8 @@ def visible(items: Iterable[Item], unseal: Unseal) -> list[TypedItem]:
     answered = {item.call_id for item in items if isinstance(item, FunctionCallOutput | CustomToolCallOutput)}
     found: list[TypedItem] = []
     for item in items:
+        if isinstance(item, McpListTools):
+            continue  # the model is told of tools, not of lists
         if isinstance(item, OpaqueItem):
             log.info("an item of kind %s is not shown to the model", item.kind)
         elif isinstance(item, Reasoning):

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import copy
 import logging
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 
+from treadle.engine.calls import Call
+from treadle.engine.discovery import discover, run_approved
 from treadle.engine.dispatch import record, run_calls
 from treadle.engine.render import render
 from treadle.engine.round import Round
 from treadle.engine.turn import Again, ClientAction, Finished, Stopped, Turn
 from treadle.errors import Internal, ServerError, StorageFault
 from treadle.ids import new_id
-from treadle.ports import ModelMessage
+from treadle.ports import ModelMessage, ToolOutcome
 from treadle.wire.events import (
     ErrorEvent,
     Event,
@@ -27,7 +30,7 @@ from treadle.wire.events import (
     ResponseIncomplete,
     ResponseInProgress,
 )
-from treadle.wire.items import OpaqueItem
+from treadle.wire.items import McpListTools, OpaqueItem
 
 log = logging.getLogger("treadle.loop")
 
@@ -43,7 +46,7 @@ async def run(turn: Turn, settle: Settle) -> AsyncGenerator[list[Event], None]:
     """
     yield opening(turn)
     try:
-        async with aclosing(_rounds(turn)) as batches:
+        async with aclosing(_turn(turn)) as batches:
             async for batch in batches:
                 yield batch
     except ServerError as fault:
@@ -60,15 +63,40 @@ async def run(turn: Turn, settle: Settle) -> AsyncGenerator[list[Event], None]:
     yield closing(turn)
 
 
-async def _rounds(turn: Turn) -> AsyncGenerator[list[Event], None]:
-    messages = list(turn.plan.messages)
+async def _turn(turn: Turn) -> AsyncGenerator[list[Event], None]:
+    """Discovery and approved calls first, where there are any, and then the rounds."""
+    plan = turn.plan
+    messages = list(plan.messages)
+    if plan.remote and plan.remote_tools is not None:
+        async with aclosing(discover(turn, plan.remote_tools, fatal=plan.remote_fatal)) as batches:
+            async for batch in batches:
+                yield batch
+        # Only now are the names known under which the model sees the tools of its earlier calls.
+        messages = render(plan.shown, plan.tools, plan.capabilities, plan.instructions)
+        if plan.approved:
+            first = len(turn.items)
+            async with aclosing(run_approved(turn, plan.remote_tools)) as batches:
+                async for batch in batches:
+                    yield batch
+            messages += _said(turn, first)
+    async with aclosing(_rounds(turn, messages)) as batches:
+        async for batch in batches:
+            yield batch
+
+
+async def _rounds(turn: Turn, messages: list[ModelMessage]) -> AsyncGenerator[list[Event], None]:
     final = False
+    started = time.monotonic()
     while True:
         round_ = Round(turn, messages, final=final)
         try:
             async with aclosing(round_.events()) as batches:
                 async for batch in batches:
                     yield batch
+            if not isinstance(round_.decision, Stopped):
+                async with aclosing(_run_server_calls(turn, round_)) as batches:
+                    async for batch in batches:
+                        yield batch
         except BaseException as error:
             out: list[Event] = []
             round_.abort(out)
@@ -78,33 +106,47 @@ async def _rounds(turn: Turn) -> AsyncGenerator[list[Event], None]:
             raise
         match round_.decision:
             case Finished() | ClientAction():
-                if batch := await _run_server_calls(turn, round_):
-                    yield batch
                 turn.complete()
                 return
             case Stopped(reason):
+                out = []
+                round_.abort(out)  # calls that a limit keeps from being run
+                if out:
+                    yield out
                 turn.stop(reason)
                 return
             case Again():
-                if batch := await _run_server_calls(turn, round_):
-                    yield batch
-                messages = messages + _said(turn, round_)
+                if time.monotonic() - started > turn.plan.max_seconds:
+                    turn.stop("max_iterations_exceeded")
+                    return
+                messages = messages + _said(turn, round_.assembler.first_index)
                 final = round_.unfit
 
 
-async def _run_server_calls(turn: Turn, round_: Round) -> list[Event]:
-    """Runs the round's calls that are not the client's and returns the events of their outputs."""
-    out: list[Event] = []
-    made = [call for call in round_.made if call.binding.owner != "client"]
-    if made:
-        record(turn, made, await run_calls(turn, made), out)
-    return out
+async def _run_server_calls(turn: Turn, round_: Round) -> AsyncGenerator[list[Event], None]:
+    """Runs the round's calls that are not the client's, and yields the events of their ends in call order."""
+    made = [one for one in round_.made if one.binding.owner != "client" and not one.binding.asks]
+    apart: list[tuple[Call, ToolOutcome]] = []
+    async with aclosing(run_calls(turn, made)) as ended:
+        async for one, outcome in ended:
+            out: list[Event] = []
+            if one.call.pending:
+                round_.assembler.settle(one.call, outcome, out)
+            else:
+                apart.append((one.call, outcome))
+            if out:
+                yield out
+    # Outputs that are items of their own come after all items of the round.
+    for call, outcome in apart:
+        out = []
+        record(turn, call, outcome, out)
+        yield out
 
 
-def _said(turn: Turn, round_: Round) -> list[ModelMessage]:
-    """What the round adds to the model's messages: its items, rendered like any history."""
-    items = [item for item in turn.items[round_.assembler.first_index :] if not isinstance(item, OpaqueItem)]
-    return render(items, turn.plan.tools, turn.plan.capabilities)
+def _said(turn: Turn, first: int) -> list[ModelMessage]:
+    """What the items from `first` on add to the model's messages, rendered like any history."""
+    items = [item for item in turn.items[first:] if not isinstance(item, OpaqueItem | McpListTools)]
+    return render(items, turn.plan.tools, turn.plan.capabilities, images=turn.images)
 
 
 def opening(turn: Turn) -> list[Event]:

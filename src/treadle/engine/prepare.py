@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
 from msgspec import UNSET, Raw
@@ -13,11 +13,17 @@ from treadle.engine.history import check_outputs, check_sealed, visible
 from treadle.engine.inputs import decode_inputs, resolve
 from treadle.engine.recent import History, RecentHistories
 from treadle.engine.render import render
+from treadle.engine.sources import ApprovedCall, RemoteRules, RemoteSource, approved_calls, resolve_sources
 from treadle.engine.toolset import ToolSet, build
 from treadle.engine.turn import Plan
+from treadle.engine.web import add_web_search
 from treadle.errors import InvalidRequest, NotFound, PreviousNotFound
 from treadle.ids import new_id, plausible
 from treadle.ports import (
+    Approvals,
+    PageReader,
+    RemoteTools,
+    WebSearch,
     Checkpoint,
     Conversations,
     ModelMessage,
@@ -31,7 +37,7 @@ from treadle.ports import (
 )
 from treadle.scope import Scope
 from treadle.wire.base import encode
-from treadle.wire.items import Item, decode_stored
+from treadle.wire.items import Item, McpApprovalRequest, TypedItem, decode_stored
 from treadle.wire.responses import (
     ContextFields,
     ConversationRef,
@@ -56,6 +62,13 @@ class Preparation:
     sealer: Sealer
     server_tools: Mapping[str, ServerTool]
     recent: RecentHistories = field(default_factory=RecentHistories)
+    remote: RemoteTools | None = None
+    rules: RemoteRules = field(default_factory=RemoteRules)
+    approvals: Approvals | None = None
+    search: WebSearch | None = None
+    reader: PageReader | None = None
+    tool_seconds: float = 120.0
+    max_seconds: float = 3600.0
     default_model: str = ""
     max_infer_iters: int = 10
     max_parallel_tools: int = 8
@@ -71,6 +84,9 @@ class Context:
     inputs: list[Item]
     base: Checkpoint | None
     history: History
+    shown: list[TypedItem]
+    sources: list[RemoteSource]
+    approved: list[ApprovedCall]
 
 
 async def prepare(scope: Scope, request: CreateResponse, given: Preparation) -> Plan:
@@ -88,6 +104,15 @@ async def prepare(scope: Scope, request: CreateResponse, given: Preparation) -> 
         request=_model_request(request, context.route, want_logprobs),
         messages=context.messages,
         tools=context.tools,
+        remote=context.sources,
+        remote_tools=given.remote,
+        remote_fatal=given.rules.fatal,
+        approved=context.approved,
+        claim=_claim(scope, given.approvals) if context.approved else None,
+        shown=context.shown,
+        instructions=request.instructions,
+        tool_seconds=given.tool_seconds,
+        max_seconds=given.max_seconds,
         inputs=context.inputs,
         output_format=output_format,
         max_infer_iters=request.max_infer_iters or given.max_infer_iters,
@@ -118,9 +143,27 @@ async def gather(scope: Scope, request: ContextFields, given: Preparation) -> Co
     check_outputs(history.items, inputs)
     check_sealed(inputs, given.sealer.unseal)
     items = [item for item, _ in inputs]
-    shown = visible([*history.items, *items], given.sealer.unseal)
+    past = [*history.items, *items]
+    sources = resolve_sources(tools.hosted, history.items, given.rules) if given.remote is not None else []
+    approved = approved_calls(inputs, history.items, sources)
+    add_web_search(tools, given.search, given.reader)
+    if not sources:
+        tools.settle_choice()
+    permitted = {call.request.id for call in approved}
+    shown = [
+        item
+        for item in visible(past, given.sealer.unseal)
+        if not (isinstance(item, McpApprovalRequest) and item.id in permitted)  # rendered with its call, once it ran
+    ]
     messages = render(shown, tools, route.capabilities, request.instructions)
-    return Context(route=route, tools=tools, messages=messages, inputs=items, base=base, history=history)
+    return Context(route=route, tools=tools, messages=messages, inputs=items, base=base, history=history, shown=shown, sources=sources, approved=approved)
+
+
+def _claim(scope: Scope, approvals: Approvals | None) -> Callable[[str], Awaitable[bool]]:
+    async def claim(request_id: str) -> bool:
+        return approvals is not None and await approvals.claim(scope, request_id)
+
+    return claim
 
 
 def _check(request: CreateResponse) -> None:

@@ -6,11 +6,15 @@ stand together, as model servers demand: outputs follow the message that made th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from treadle.engine.assembler import is_object
-from treadle.engine.toolset import ToolSet
+import msgspec
+from msgspec import Raw, Struct
+
+from treadle.engine.calls import is_object
+from treadle.engine.toolset import ToolSet, clean_name
+from treadle.engine.untrusted import wrapped
 from treadle.ports import (
     AudioPart,
     Capabilities,
@@ -38,9 +42,14 @@ from treadle.wire.items import (
     CustomToolCallOutput,
     FunctionCall,
     FunctionCallOutput,
+    McpApprovalRequest,
+    McpApprovalResponse,
+    McpCall,
+    McpListTools,
     Message,
     Reasoning,
     TypedItem,
+    WebSearchCall,
 )
 
 NO_OUTPUT = "(This call was not answered.)"
@@ -49,10 +58,17 @@ NO_FILE = "[A file stands here; this model does not read files.]"
 
 
 def render(
-    items: Sequence[TypedItem], tools: ToolSet, capabilities: Capabilities, instructions: str | None = None
+    items: Sequence[TypedItem],
+    tools: ToolSet,
+    capabilities: Capabilities,
+    instructions: str | None = None,
+    images: Mapping[str, list[ImagePart]] | None = None,
 ) -> list[ModelMessage]:
-    """The messages for a model: instructions once and first, then the items in order."""
-    drawing = _Drawing(items, tools, capabilities)
+    """The messages for a model: instructions once and first, then the items in order.
+
+    `images` are pictures that tools of this turn gave, by item.
+    """
+    drawing = _Drawing(items, tools, capabilities, images or {})
     if instructions:
         drawing.messages.append(ModelMessage(_system_role(capabilities), instructions))
     for index, item in enumerate(items):
@@ -61,17 +77,36 @@ def render(
     return drawing.messages if capabilities.system_anywhere else _system_first(drawing.messages)
 
 
+class _ErrorPart(Struct):
+    text: str = ""
+
+
+_error_parts = msgspec.json.Decoder(list[_ErrorPart])
+_string = msgspec.json.Decoder(str)
+
+
 class _Drawing:
     """The messages so far and the assistant message that is still collecting text, reasoning and calls."""
 
-    def __init__(self, items: Sequence[TypedItem], tools: ToolSet, capabilities: Capabilities) -> None:
+    def __init__(
+        self,
+        items: Sequence[TypedItem],
+        tools: ToolSet,
+        capabilities: Capabilities,
+        images: Mapping[str, list[ImagePart]],
+    ) -> None:
         self.messages: list[ModelMessage] = []
         self._tools = tools
         self._can = capabilities
         self._assistant: ModelMessage | None = None
         self._answers = _paired(items)
-        self._owed: list[CallOutput | None] = []
-        """The outputs of the open assistant message's calls, in call order."""
+        self._owed: list[tuple[str, list[ModelPart]]] = []
+        """The outputs of the open assistant message's calls, in call order: text, and attachments."""
+        self._images = images
+        self._verdicts = {
+            item.approval_request_id: item for item in items if isinstance(item, McpApprovalResponse)
+        }
+        self._run = {item.approval_request_id for item in items if isinstance(item, McpCall)}
         self._turn_start = max((n for n, item in enumerate(items) if _is_user(item)), default=-1)
 
     def add(self, item: TypedItem, index: int) -> None:
@@ -89,7 +124,18 @@ class _Drawing:
                 self._call(item, arguments, index)
             case CustomToolCall():
                 self._call(item, encode({"input": item.input}).decode(), index)
-            case FunctionCallOutput() | CustomToolCallOutput():
+            case McpCall():
+                self._remote(item)
+            case McpApprovalRequest():
+                if item.id not in self._run:
+                    verdict = self._verdicts.get(item.id or "")
+                    seen = self._remote_name(item.server_label, item.name)
+                    self._hosted(item.id or "", seen, item.arguments, _verdict_text(verdict))
+            case WebSearchCall():
+                self._searched(item)
+            case McpListTools():
+                pass
+            case FunctionCallOutput() | CustomToolCallOutput() | McpApprovalResponse():
                 # Rendered with its call. An unanswered call and its late answer still become one exchange.
                 self.flush()
 
@@ -101,8 +147,8 @@ class _Drawing:
             return
         self.messages.append(message)
         images: list[ModelPart] = []
-        for call, output in zip(message.calls, owed, strict=True):
-            text = NO_OUTPUT if output is None else self._output_text(output, images)
+        for call, (text, attached) in zip(message.calls, owed, strict=True):
+            images += attached
             self.messages.append(ModelMessage("tool", text, call_id=call.id))
         if images:
             # Tool messages carry text only on nearly all servers, so pictures follow as the user's.
@@ -132,7 +178,43 @@ class _Drawing:
         namespace = item.namespace if isinstance(item.namespace, str) else None
         name = self._tools.seen_name(item.name, namespace)
         self._speaker().calls.append(ModelCall(item.call_id, name, arguments))
-        self._owed.append(self._answers.get(index))
+        output = self._answers.get(index)
+        attached: list[ModelPart] = []
+        text = NO_OUTPUT if output is None else self._output_text(output, attached)
+        if output is not None:
+            self._attach(output.id, attached)
+        self._owed.append((text, attached))
+
+    def _hosted(self, item_id: str, seen: str, arguments: str, text: str) -> None:
+        """A call whose item holds its own output."""
+        arguments = arguments if is_object(arguments) else _quoted(arguments)
+        self._speaker().calls.append(ModelCall(item_id[:64], seen, arguments))
+        attached: list[ModelPart] = []
+        self._attach(item_id, attached)
+        self._owed.append((text, attached))
+
+    def _remote(self, item: McpCall) -> None:
+        binding = self._tools.remote_binding(item.server_label, item.name)
+        text = item.output if item.output is not None else _error_text(item)
+        if binding is not None and binding.untrusted:
+            text = wrapped(text, item.id or "")
+        self._hosted(item.id or "", self._remote_name(item.server_label, item.name), item.arguments, text)
+
+    def _remote_name(self, label: str, name: str) -> str:
+        binding = self._tools.remote_binding(label, name)
+        return binding.seen if binding is not None else clean_name(name)
+
+    def _searched(self, item: WebSearchCall) -> None:
+        action = item.action
+        given = {"query": action.query, "url": action.url, "pattern": action.pattern}
+        arguments = encode({key: value for key, value in given.items() if isinstance(value, str)}).decode()
+        name = "web_search" if action.type == "search" else action.type
+        text = item.results if isinstance(item.results, str) else "(The results are not kept.)"
+        self._hosted(item.id or "", self._tools.web_name(name), arguments, wrapped(text, item.id or ""))
+
+    def _attach(self, item_id: str | None, attached: list[ModelPart]) -> None:
+        if self._can.images:
+            attached.extend(self._images.get(item_id or "", ()))
 
     def _message(self, item: Message) -> ModelMessage:
         role = item.role if item.role == "user" else _system_role(self._can)
@@ -166,6 +248,26 @@ class _Drawing:
                 texts.append("[An attachment of this output follows in the next message.]")
                 images.append(part)
         return "\n".join(texts)
+
+
+def _error_text(item: McpCall) -> str:
+    """What the model is told of a call that failed."""
+    error = item.error
+    if isinstance(error, str):
+        return f"The tool failed: {error}"
+    if not error:
+        return NO_OUTPUT
+    if "content" in error:
+        return "The tool failed: " + "\n".join(part.text for part in _error_parts.decode(error["content"]))
+    return "The tool failed: " + _string.decode(error.get("message", Raw(b'""')))
+
+
+def _verdict_text(verdict: McpApprovalResponse | None) -> str:
+    if verdict is None:
+        return "(The user has not approved this call, so it was not run.)"
+    if verdict.approve:
+        return "(The user approved this call, but it was not run.)"
+    return f"The user did not approve this call. {verdict.reason or ''}".strip()
 
 
 def _is_user(item: TypedItem) -> bool:

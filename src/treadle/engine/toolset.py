@@ -6,16 +6,19 @@ name and namespace. Who owns a call is decided here, once, when names are bound;
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Literal
 
-from msgspec import Raw
+from msgspec import UNSET, Raw, structs
 
 from treadle.errors import InvalidRequest
-from treadle.ports import ModelFunction, ServerTool, ToolDeclaration
+from treadle.ports import ModelFunction, Runner, ServerTool, ToolDeclaration
 from treadle.wire.base import encode
+from treadle.wire.hosted import WEB_SEARCH
+from treadle.wire.items import McpTool
 from treadle.wire.tools import (
     AllowedTool,
     CustomTool,
@@ -41,9 +44,17 @@ class Binding:
     seen: str
     owner: Literal["client", "server", "refused"]
     name: str
-    custom: bool = False
+    kind: Literal["function", "custom", "mcp", "web_search"] = "function"
     namespace: str | None = None
-    tool: ServerTool | None = None
+    tool: Runner | None = None
+    label: str = ""
+    """Of the MCP server."""
+    digest: str = ""
+    """Of the MCP server's address: approvals are bound to it."""
+    asks: bool = False
+    """Needs the client's word before it is run."""
+    untrusted: bool = False
+    """What it gives is shown to the model as data from outside."""
 
 
 @dataclass(slots=True)
@@ -55,6 +66,8 @@ class ToolSet:
     choice: ToolChoice = field(default_factory=ToolChoice)
     first_choice: str | None = None
     """`tool_choice` for the first model call, in the form of `ModelRequest.tool_choice`."""
+    hosted: list[tuple[str, HostedTool]] = field(default_factory=list)
+    """Declared tools that a server runs, with their paths in the request."""
     _bindings: dict[str, Binding] = field(default_factory=dict)
     _hosted: dict[str, list[str]] = field(default_factory=dict)
 
@@ -69,7 +82,7 @@ class ToolSet:
             client = any(b.owner == "client" for b in self._bindings.values())
             return Binding(seen, "client" if client and self.choice.allowed is None else "refused", seen)
         if self.choice.allowed is not None and not any(self._names(a, binding) for a in self.choice.allowed):
-            return Binding(seen, "refused", binding.name, binding.custom, binding.namespace)
+            return Binding(seen, "refused", binding.name, _plain_kind(binding), binding.namespace)
         return binding
 
     def _misspelt(self, seen: str) -> Binding | None:
@@ -81,6 +94,58 @@ class ToolSet:
         meant = [binding for binding in self._bindings.values() if binding.namespace and binding.name == bare]
         return meant[0] if len(meant) == 1 else None
 
+    def add_remote(
+        self, tool: McpTool, *, label: str, runner: Runner, asks: bool, digest: str, untrusted: bool
+    ) -> None:
+        """Offers a listed tool, under a name that no other tool has."""
+        seen = self._free(tool.name, label)
+        schema = Raw(encode(tool.input_schema)) if tool.input_schema else _NO_PARAMETERS
+        binding = Binding(
+            seen,
+            "server",
+            tool.name,
+            kind="mcp",
+            tool=runner,
+            label=label,
+            digest=digest,
+            asks=asks,
+            untrusted=untrusted,
+        )
+        self._add(ModelFunction(name=seen, description=tool.description, parameters=schema), binding, "tools")
+        self._hosted.setdefault("mcp", []).append(seen)
+
+    def add_web(self, functions: Sequence[ModelFunction], kind: str, runner: Runner) -> None:
+        """Offers the functions of web search; a client's function of the same name keeps it."""
+        for function in functions:
+            seen = self._free(function.name, "hosted")
+            binding = Binding(seen, "server", function.name, kind="web_search", tool=runner, untrusted=True)
+            self._add(structs.replace(function, name=seen), binding, "tools")
+            self._hosted.setdefault(kind, []).append(seen)
+
+    def settle_choice(self) -> None:
+        """Called when all tools are known. InvalidRequest if `tool_choice` names one that is not there."""
+        self.first_choice = _first_choice(self)
+
+    def remote_binding(self, label: str, name: str) -> Binding | None:
+        """The binding of an MCP tool, if it is on offer in this turn."""
+        return next((b for b in self._bindings.values() if b.kind == "mcp" and (b.label, b.name) == (label, name)), None)
+
+    def web_name(self, name: str) -> str:
+        """The name under which the model knows a function of web search."""
+        return next((b.seen for b in self._bindings.values() if b.kind == "web_search" and b.name == name), name)
+
+    def _free(self, name: str, label: str) -> str:
+        """`name` as a function name; where it is taken, with the label before it."""
+        clean = clean_name(name)
+        if clean not in self._bindings:
+            return clean
+        prefixed = _flat(clean_name(label), clean)
+        number = 2
+        while prefixed in self._bindings:
+            prefixed = _flat(clean_name(label), f"{clean}_{number}")
+            number += 1
+        return prefixed
+
     def seen_name(self, name: str, namespace: str | None) -> str:
         """The name under which the model knows a declared tool; used to replay its earlier calls."""
         for binding in self._bindings.values():
@@ -91,7 +156,10 @@ class ToolSet:
     def _names(self, allowed: AllowedTool, binding: Binding) -> bool:
         if allowed.type in ("function", "custom", "namespace"):
             return allowed.name in (binding.name, binding.namespace, binding.seen)
-        return binding.seen in self._hosted.get(allowed.type, ())
+        if allowed.type == "mcp" and allowed.server_label:
+            return binding.kind == "mcp" and binding.label == allowed.server_label and allowed.name in (UNSET, binding.name)
+        kind = "web_search" if allowed.type in WEB_SEARCH else allowed.type
+        return binding.seen in self._hosted.get(kind, ())
 
     def _add(self, function: ModelFunction, binding: Binding, at: str) -> None:
         known = self._bindings.get(binding.seen)
@@ -108,15 +176,16 @@ class ToolSet:
             case FunctionTool() | CustomTool():
                 self._add(
                     _function(tool, tool.name),
-                    Binding(tool.name, "client", tool.name, isinstance(tool, CustomTool)),
+                    Binding(tool.name, "client", tool.name, _kind(tool)),
                     at,
                 )
             case NamespaceTool():
                 for index, child in enumerate(tool.tools):
                     seen = _flat(tool.name, child.name)
-                    bound = Binding(seen, "client", child.name, isinstance(child, CustomTool), tool.name)
+                    bound = Binding(seen, "client", child.name, _kind(child), tool.name)
                     self._add(_function(child, seen), bound, f"{at}.tools[{index}]")
             case HostedTool(kind=kind):
+                self.hosted.append((at, tool))
                 runner = server_tools.get(kind)
                 for function in runner.declare(ToolDeclaration(kind, tool.raw)) if runner else ():
                     self._add(function, Binding(function.name, "server", function.name, tool=runner), at)
@@ -132,7 +201,8 @@ def build(tools: Sequence[Raw], choice: Raw, server_tools: Mapping[str, ServerTo
         tool = decode_tool(raw, at, known)
         found.echo.append(echo_tool(tool))
         found._declare(tool, at, server_tools)
-    found.first_choice = _first_choice(found)
+    if not found.hosted:
+        found.settle_choice()
     return found
 
 
@@ -156,6 +226,19 @@ def _first_choice(tools: ToolSet) -> str | None:
     if not tools.functions:
         return None
     return None if choice.mode == "auto" else choice.mode
+
+
+def _kind(tool: FunctionTool | CustomTool) -> Literal["function", "custom"]:
+    return "custom" if isinstance(tool, CustomTool) else "function"
+
+
+def _plain_kind(binding: Binding) -> Literal["function", "custom"]:
+    return "custom" if binding.kind == "custom" else "function"
+
+
+def clean_name(name: str) -> str:
+    """The name with what function names may not hold replaced."""
+    return re.sub(r"[^a-zA-Z0-9_-]", "_", name)[:_NAME_LIMIT] or "tool"
 
 
 def _function(tool: FunctionTool | CustomTool, seen: str) -> ModelFunction:

@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
 from msgspec import Raw
 
 from treadle.engine.recent import History
+from treadle.engine.sources import ApprovedCall, RemoteSource
 from treadle.engine.toolset import ToolSet
 from treadle.errors import ContextTooLong, InvalidRequest, QuotaExceeded, ServerError
 from treadle.ids import new_id
-from treadle.ports import Capabilities, ChatModel, Checkpoint, ModelMessage, ModelRequest, ModelUsage, OutputFormat
+from treadle.ports import (
+    Capabilities,
+    ChatModel,
+    Checkpoint,
+    ImagePart,
+    ModelMessage,
+    ModelRequest,
+    ModelUsage,
+    OutputFormat,
+    RemoteTools,
+    SearchResult,
+)
 from treadle.scope import Scope
-from treadle.wire.items import Item
+from treadle.wire.items import Item, TypedItem
 from treadle.wire.responses import (
     IncompleteDetails,
     InputTokensDetails,
@@ -41,11 +53,27 @@ class Plan:
     """Everything for the first model call but messages and tools."""
     messages: list[ModelMessage]
     tools: ToolSet
+    remote: list[RemoteSource] = field(default_factory=list)
+    """MCP servers whose tools have to be listed before the first round."""
+    remote_tools: RemoteTools | None = None
+    remote_fatal: bool = False
+    """A server that cannot be listed fails the response."""
+    approved: list[ApprovedCall] = field(default_factory=list)
+    """Calls that the client has permitted, to be run before the first round."""
+    claim: Callable[[str], Awaitable[bool]] | None = None
+    """Takes an approval request for this turn; False if another turn has it."""
+    shown: list[TypedItem] = field(default_factory=list)
+    """What `messages` were rendered from, to render it anew once the remote tools have names."""
+    instructions: str | None = None
     inputs: list[Item]
     """This turn's own input items, as they will be stored."""
     output_format: OutputFormat | None = None
     max_infer_iters: int = 10
     max_parallel_tools: int = 8
+    tool_seconds: float = 120.0
+    """How long one call of a server tool may take."""
+    max_seconds: float = 3600.0
+    """How long the turn may take before no further round is begun."""
     seal: Callable[[str], str] | None = None
     """Encrypts reasoning for the client; set when it asked for it."""
     want_logprobs: bool = False
@@ -94,6 +122,10 @@ class Turn:
     server_calls: int = 0
     usage: ModelUsage = field(default_factory=ModelUsage)
     fault: ServerError | None = None
+    images: dict[str, list[ImagePart]] = field(default_factory=dict)
+    """Pictures that this turn's tools gave, by item; the items themselves hold text."""
+    sources: list[SearchResult] = field(default_factory=list)
+    """What the model may cite, in the order of its numbers."""
     settling: bool = False
     """Set when storing began: from then on the outcome stands, whatever happens to the client."""
     call_ids: set[str] | None = None
@@ -116,6 +148,13 @@ class Turn:
             call_id = new_id("call")
         self.call_ids.add(call_id)
         return call_id
+
+    def keep_images(self, item_id: str, images: list[ImagePart]) -> None:
+        if images:
+            self.images[item_id] = images
+
+    def cite_from(self, sources: list[SearchResult]) -> None:
+        self.sources.extend(sources)
 
     def add_usage(self, usage: ModelUsage) -> None:
         total = self.usage

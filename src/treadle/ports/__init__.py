@@ -50,12 +50,15 @@ from treadle.ports.store import (
 )
 from treadle.ports.tools import (
     AddressGuard,
+    Approvals,
+    Connector,
     Page,
     PageReader,
     RemoteResult,
     RemoteServer,
     RemoteTool,
     RemoteTools,
+    Runner,
     SearchQuery,
     SearchResult,
     ServerTool,
@@ -67,11 +70,13 @@ from treadle.ports.tools import (
 
 __all__ = [
     "AddressGuard",
+    "Approvals",
     "AudioPart",
     "CallFragment",
     "Capabilities",
     "ChatModel",
     "Checkpoint",
+    "Connector",
     "ConversationRow",
     "Conversations",
     "Embedder",
@@ -100,6 +105,7 @@ __all__ = [
     "RemoteServer",
     "RemoteTool",
     "RemoteTools",
+    "Runner",
     "ResponsePage",
     "ResponseRow",
     "Responses",

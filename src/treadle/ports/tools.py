@@ -6,7 +6,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from treadle.ports.models import Json, ModelFunction, ModelPart
+from treadle.ports.models import ImagePart, Json, ModelFunction, ModelPart
 from treadle.scope import Scope
 
 
@@ -26,26 +26,44 @@ class ToolCall(msgspec.Struct):
     owner: Literal["server", "client", "provider"]
 
 
+class SearchResult(msgspec.Struct):
+    url: str
+    title: str
+    text: str
+
+
 class ToolOutcome(msgspec.Struct):
     """What a call gave: `text` goes to the model; `failed` marks the item."""
 
     text: str
     failed: bool = False
+    images: list[ImagePart] = []
+    """For models that see; the text says that they exist."""
+    error: dict[str, Json] | None = None
+    """The `error` object of an MCP call's item."""
+    sources: list[SearchResult] = []
+    """What the model may cite."""
+    untrusted: bool = False
+    """The text comes from outside and is shown to the model as data."""
 
 
-class ServerTool(Protocol):
-    """A tool that the server runs itself."""
+class Runner(Protocol):
+    """What runs a call."""
 
     exclusive: bool
     """Must not run together with other calls of its round."""
 
-    def declare(self, declaration: ToolDeclaration) -> list[ModelFunction]:
-        """The functions to offer the model. InvalidRequest for a bad declaration."""
-        ...
-
     async def run(self, name: str, arguments: str, scope: Scope) -> ToolOutcome:
         """Runs one call. `arguments` is a JSON object, already checked. May raise; dispatch turns that into a
         failed outcome. Cancelled when the client goes away."""
+        ...
+
+
+class ServerTool(Runner, Protocol):
+    """A tool that the server runs itself, by the `type` under which it is registered."""
+
+    def declare(self, declaration: ToolDeclaration) -> list[ModelFunction]:
+        """The functions to offer the model. InvalidRequest for a bad declaration."""
         ...
 
 
@@ -89,12 +107,6 @@ class RemoteTools(Protocol):
         ...
 
 
-class SearchResult(msgspec.Struct):
-    url: str
-    title: str
-    text: str
-
-
 class SearchQuery(msgspec.Struct, kw_only=True):
     """`allowed` and `blocked` are domains, subdomains included. `country` is ISO 3166, `locale` such as `en`."""
 
@@ -126,6 +138,25 @@ class PageReader(Protocol):
     async def read(self, url: str) -> Page:
         """ToolFault, naming the reason, for an address that is refused and for a page that is none."""
         ...
+
+
+class Approvals(Protocol):
+    """Which approval requests have been answered. An answer counts once, whatever happens afterwards."""
+
+    async def claim(self, scope: Scope, request_id: str) -> bool:
+        """True for the first caller, durably; False for every later one."""
+        ...
+
+
+class Connector(msgspec.Struct, frozen=True):
+    """A configured MCP server. `headers` never leave the server."""
+
+    id: str
+    url: str
+    label: str = ""
+    description: str = ""
+    headers: tuple[tuple[str, str], ...] = ()
+    untrusted: bool = False
 
 
 class AddressGuard(Protocol):

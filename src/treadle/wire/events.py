@@ -119,6 +119,46 @@ class CustomToolCallInputDone(_OfItem, tag="response.custom_tool_call_input.done
     input: str
 
 
+class McpListToolsInProgress(_OfItem, tag="response.mcp_list_tools.in_progress", kw_only=True): ...
+
+
+class McpListToolsCompleted(_OfItem, tag="response.mcp_list_tools.completed", kw_only=True): ...
+
+
+class McpListToolsFailed(_OfItem, tag="response.mcp_list_tools.failed", kw_only=True): ...
+
+
+class McpCallInProgress(_OfItem, tag="response.mcp_call.in_progress", kw_only=True): ...
+
+
+class McpCallArgumentsDelta(_OfItem, tag="response.mcp_call_arguments.delta", kw_only=True):
+    delta: str
+
+
+class McpCallArgumentsDone(_OfItem, tag="response.mcp_call_arguments.done", kw_only=True):
+    arguments: str
+
+
+class McpCallCompleted(_OfItem, tag="response.mcp_call.completed", kw_only=True): ...
+
+
+class McpCallFailed(_OfItem, tag="response.mcp_call.failed", kw_only=True): ...
+
+
+class WebSearchCallInProgress(_OfItem, tag="response.web_search_call.in_progress", kw_only=True): ...
+
+
+class WebSearchCallSearching(_OfItem, tag="response.web_search_call.searching", kw_only=True): ...
+
+
+class WebSearchCallCompleted(_OfItem, tag="response.web_search_call.completed", kw_only=True): ...
+
+
+class AnnotationAdded(_OfPart, tag="response.output_text.annotation.added", kw_only=True):
+    annotation_index: int
+    annotation: Annotated[Raw, Meta(extra_json_schema={"type": "object"})]
+
+
 Terminal = ResponseCompleted | ResponseIncomplete | ResponseFailed
 Event = (
     ResponseCreated
@@ -139,6 +179,18 @@ Event = (
     | FunctionCallArgumentsDone
     | CustomToolCallInputDelta
     | CustomToolCallInputDone
+    | McpListToolsInProgress
+    | McpListToolsCompleted
+    | McpListToolsFailed
+    | McpCallInProgress
+    | McpCallArgumentsDelta
+    | McpCallArgumentsDone
+    | McpCallCompleted
+    | McpCallFailed
+    | WebSearchCallInProgress
+    | WebSearchCallSearching
+    | WebSearchCallCompleted
+    | AnnotationAdded
 )
 
 

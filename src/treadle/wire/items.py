@@ -69,6 +69,73 @@ class Reasoning(msgspec.Struct, tag_field="type", tag="reasoning", kw_only=True)
     encrypted_content: Text | UnsetType | None = UNSET
 
 
+class McpTool(msgspec.Struct, kw_only=True):
+    """A tool in a `mcp_list_tools` item."""
+
+    name: str
+    input_schema: dict[str, Raw]
+    description: str | None = None
+    annotations: dict[str, Raw] | None = None
+
+
+class McpListTools(msgspec.Struct, tag_field="type", tag="mcp_list_tools", kw_only=True):
+    """What an MCP server offers. Its id ends in a digest of server and filter, by which a later turn knows it again."""
+
+    id: str | None = None
+    server_label: str
+    tools: list[McpTool]
+    error: str | UnsetType | None = UNSET
+
+
+class McpCall(msgspec.Struct, tag_field="type", tag="mcp_call", kw_only=True):
+    """A call that the server made to an MCP server, with what came of it."""
+
+    id: str | None = None
+    server_label: str
+    name: str
+    arguments: Text
+    status: Literal["in_progress", "calling", "completed", "incomplete", "failed"] | None = None
+    output: Text | None = None
+    error: dict[str, Raw] | str | None = None
+    approval_request_id: str | None = None
+
+
+class McpApprovalRequest(msgspec.Struct, tag_field="type", tag="mcp_approval_request", kw_only=True):
+    """A call that waits for the client's word. Its id ends in a digest of the server, which the answer must meet."""
+
+    id: str | None = None
+    server_label: str
+    name: str
+    arguments: Text
+
+
+class McpApprovalResponse(msgspec.Struct, tag_field="type", tag="mcp_approval_response", kw_only=True):
+    id: str | None = None
+    approval_request_id: str
+    approve: bool
+    reason: Text | None = None
+
+
+class SearchAction(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """`search` has a query, `open_page` a url, `find_in_page` both a url and a pattern."""
+
+    type: Literal["search", "open_page", "find_in_page"]
+    query: str | UnsetType = UNSET
+    queries: list[str] | UnsetType = UNSET
+    url: str | UnsetType | None = UNSET
+    pattern: str | UnsetType = UNSET
+    sources: list[dict[str, Raw]] | UnsetType = UNSET
+
+
+class WebSearchCall(msgspec.Struct, tag_field="type", tag="web_search_call", kw_only=True):
+    """A search, or a page opened. `results` is ours: what the model was told, for later turns and for `include`."""
+
+    id: str | None = None
+    status: Literal["in_progress", "searching", "completed", "failed"] | None = None
+    action: SearchAction
+    results: Text | UnsetType | None = UNSET
+
+
 class ItemReference(msgspec.Struct, tag_field="type", tag="item_reference"):
     """Stands for a stored item. Never stored itself."""
 
@@ -83,7 +150,12 @@ class OpaqueItem(msgspec.Struct):
     raw: Raw
 
 
-TypedItem = Message | FunctionCall | FunctionCallOutput | CustomToolCall | CustomToolCallOutput | Reasoning
+HostedItem = McpListTools | McpCall | McpApprovalRequest | McpApprovalResponse | WebSearchCall
+"""Items of tools that a server runs. One of another server's that does not fit is kept as an opaque item."""
+
+TypedItem = (
+    Message | FunctionCall | FunctionCallOutput | CustomToolCall | CustomToolCallOutput | Reasoning | HostedItem
+)
 Item = TypedItem | OpaqueItem
 """An entry of a thread."""
 
@@ -96,10 +168,16 @@ _PREFIXES: dict[type[msgspec.Struct], str] = {
     CustomToolCall: "ctc",
     CustomToolCallOutput: "ctco",
     Reasoning: "rs",
+    McpListTools: "mcpl",
+    McpCall: "mcp",
+    McpApprovalRequest: "mcpr",
+    McpApprovalResponse: "mcpa",
+    WebSearchCall: "ws",
 }
 _KINDS: dict[type[msgspec.Struct], str] = {cls: str(cls.__struct_config__.tag) for cls in _PREFIXES}
 
 _typed: msgspec.json.Decoder[TypedItem | ItemReference] = msgspec.json.Decoder(TypedItem | ItemReference)
+_approval = msgspec.json.Decoder(McpApprovalResponse)
 _loose = msgspec.json.Decoder(dict[str, Raw])
 _text = msgspec.json.Decoder(str)
 _parts = msgspec.json.Decoder(list[Raw])
@@ -122,13 +200,19 @@ def item_raw(item: Item) -> Raw:
 def decode_stored(kind: str, item_id: str, data: bytes) -> Item:
     """An item that we stored ourselves."""
     if kind in _TYPED_KINDS:
-        item: TypedItem | ItemReference = _typed.decode(data)
+        try:
+            item: TypedItem | ItemReference = _typed.decode(data)
+        except msgspec.ValidationError:
+            return OpaqueItem(kind, item_id, Raw(data))  # kept as it came, from another server
         assert not isinstance(item, ItemReference)
         return item
     return OpaqueItem(kind, item_id, Raw(data))
 
 
 _TYPED_KINDS = frozenset(_KINDS.values())
+_HOSTED_KINDS = frozenset(
+    _KINDS[kind] for kind in (McpListTools, McpCall, McpApprovalRequest, McpApprovalResponse, WebSearchCall)
+)
 
 
 def decode_input(raw: Raw, at: str) -> list[Item | ItemReference]:
@@ -163,6 +247,10 @@ def tidied(item: TypedItem) -> TypedItem:
             item.output = [tidy(part) for part in item.output]
     elif isinstance(item, FunctionCall | CustomToolCall):
         item.namespace = item.namespace or UNSET
+    elif isinstance(item, HostedItem):
+        if isinstance(item, McpCall | WebSearchCall):
+            item.status = item.status or "completed"
+        return item
     else:
         item.summary = item.summary or []
         item.content = item.content or UNSET
@@ -179,10 +267,12 @@ def _decode_loose(raw: Raw, at: str) -> list[Item | ItemReference]:
     if kind == "message":
         fields["type"] = Raw(b'"message"')
         return _loose_message(fields, at)
-    if kind == "item_reference" or kind in _TYPED_KINDS:
+    if kind == "item_reference" or (kind in _TYPED_KINDS and kind not in _HOSTED_KINDS):
         fields["type"] = Raw(encode(kind))
         item = decode(_typed, encode(fields), at)
         return [item] if isinstance(item, ItemReference) else [tidied(item)]
+    if kind == "mcp_approval_response":
+        return [tidied(decode(_approval, encode(fields), at))]
     given = decode(_id, fields.get("id", Raw(b"null")), f"{at}.id")
     item_id = usable_id(given) if given else new_id("item")
     fields["id"] = Raw(encode(item_id))
