@@ -9,7 +9,7 @@ ServerError
   ToolFault                 never fails a turn: becomes the call's output, marked failed
     RemoteFault (424)       a server of tools failed; fatal only where configured
     AddressRefused          an outgoing address is not permitted
-  StorageFault (503)        Internal (500, id in the log, nothing leaked)
+  StorageFault (503)        Stopping (503)            Internal (500, id in the log, nothing leaked)
 """
 
 from __future__ import annotations
@@ -169,6 +169,16 @@ class StorageFault(ServerError):
 
     status = 503
     code = "storage_error"
+
+
+class Stopping(ServerError):
+    """The server was told to stop and could not wait any longer for this request."""
+
+    status = 503
+    code = "server_stopping"
+
+    def __init__(self) -> None:
+        super().__init__("The server is stopping and ended this request. Send it again when the server is back.")
 
 
 class ToolFault(ServerError):

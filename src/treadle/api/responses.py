@@ -18,7 +18,7 @@ from treadle.engine.loop import run
 from treadle.engine.prepare import Preparation, gather, prepare
 from treadle.engine.recent import History
 from treadle.engine.turn import Plan, Turn
-from treadle.errors import ConversationLocked, InvalidRequest, NotFound, PreviousNotFound
+from treadle.errors import ConversationLocked, InvalidRequest, NotFound, PreviousNotFound, ServerError
 from treadle.ids import plausible
 from treadle.ports import (
     Checkpoint,
@@ -51,6 +51,13 @@ class Run:
 
     def __aiter__(self) -> AsyncGenerator[list[Event], None]:
         return self._service.drive(self.turn)
+
+    def interrupt(self, fault: ServerError) -> bool:
+        """Makes `fault` the turn's outcome once its task is cancelled; False if its outcome stands already."""
+        if self.turn.settling:
+            return False
+        self.turn.interruption = fault
+        return True
 
     async def result(self) -> Response:
         """Drains the events; raises the fault of a turn that failed."""

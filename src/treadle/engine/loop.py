@@ -6,6 +6,7 @@ non-streaming, background and in-process use are ways of draining it (architectu
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import logging
 import time
@@ -51,6 +52,10 @@ async def run(turn: Turn, settle: Settle) -> AsyncGenerator[list[Event], None]:
                 yield batch
     except ServerError as fault:
         turn.fail(fault)
+    except asyncio.CancelledError:
+        if turn.interruption is None:
+            raise
+        turn.fail(turn.interruption)
     except Exception:  # noqa: BLE001 -- a bug of ours ends the response, not the server
         turn.fail(unexpected())
     turn.settling = True
@@ -101,7 +106,7 @@ async def _rounds(turn: Turn, messages: list[ModelMessage]) -> AsyncGenerator[li
             out: list[Event] = []
             round_.abort(out)
             # A client that left gets no more events, but what it had is stored.
-            if isinstance(error, Exception) and out:
+            if out and (isinstance(error, Exception) or turn.interruption is not None):
                 yield out
             raise
         match round_.decision:

@@ -128,6 +128,9 @@ class Turn:
     """What the model may cite, in the order of its numbers."""
     settling: bool = False
     """Set when storing began: from then on the outcome stands, whatever happens to the client."""
+    interruption: ServerError | None = None
+    """Set just before the task that runs the turn is cancelled, when it has to end with this fault and be told so.
+    Without it, to be cancelled means that nobody listens any more."""
     call_ids: set[str] | None = None
     """Ids of the calls in history and output; None until the first call."""
 

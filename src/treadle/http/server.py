@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -11,7 +12,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from treadle.errors import InvalidRequest, MethodNotAllowed, NotFound, ServerError
+from treadle.errors import InvalidRequest, MethodNotAllowed, NotFound, ServerError, Stopping
 from treadle.http.endpoints import Action, Endpoint
 from treadle.http.replies import internal, refusal
 from treadle.ids import new_id
@@ -66,6 +67,12 @@ class Server:
             answer = refusal(_from_starlette(error, scope))
         except ClientDisconnect:
             return
+        except asyncio.CancelledError:
+            # Responses that watch their client end in their own way; whatever else still runs is told here.
+            if started or (task := asyncio.current_task()) is None:
+                raise
+            task.uncancel()
+            answer = refusal(Stopping())
         except Exception:
             if started:
                 raise

@@ -13,12 +13,14 @@ from contextlib import aclosing
 from starlette.types import Receive, Scope, Send
 
 from treadle.api.responses import Run
-from treadle.errors import ServerError
+from treadle.errors import ServerError, Stopping
 from treadle.http.replies import refusal, reply
-from treadle.wire.base import encode_into
+from treadle.wire.base import encode, encode_into
 from treadle.wire.events import Event, name_of
 
 HOLD_SECONDS = 1.0
+LAST_SECONDS = 2.0
+"""How long the last words of an interrupted response may take to be stored and sent."""
 HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache, no-transform"),
@@ -34,7 +36,8 @@ _TICK = 0.001
 class Attended:
     """An ASGI response that notices when its client leaves, and then cancels its work.
 
-    With `keep_alive` it also fills silence, in seconds, with comments.
+    With `keep_alive` it also fills silence, in seconds, with comments. If it is cancelled itself, the server is
+    stopping: then the work is interrupted, and the client is told how it ended.
     """
 
     def __init__(self, keep_alive: float | None) -> None:
@@ -42,23 +45,36 @@ class Attended:
         self._started = False
         self._held = b""
         self._sent_at = 0.0
-        self._gone = False
+        self._watching = True
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._send = send
         task = asyncio.current_task()
         assert task is not None
-        watcher = asyncio.create_task(self._watch(receive, task))
+
+        def finished(_: asyncio.Task[None]) -> None:
+            if self._watching:
+                task.cancel()
+
+        drain = asyncio.create_task(self._drain(scope, receive))
+        drain.add_done_callback(finished)
+        interrupted = False
         try:
-            await self._drain(scope, receive)
+            await self._watch(receive)
         except asyncio.CancelledError:
-            if not self._gone:
-                raise
             task.uncancel()
+            interrupted = not drain.done()
         finally:
-            watcher.cancel()
+            self._watching = False
+            if not interrupted or self._interrupt(Stopping()):
+                drain.cancel()
+        await _ended(drain, LAST_SECONDS if interrupted else None)
 
     async def _drain(self, scope: Scope, receive: Receive) -> None:
+        raise NotImplementedError
+
+    def _interrupt(self, fault: ServerError) -> bool:
+        """The drain is about to be cancelled and has to tell its client why; False if it ends by itself."""
         raise NotImplementedError
 
     async def _write(self, data: bytes, *, more: bool = True) -> None:
@@ -76,8 +92,8 @@ class Attended:
         held, self._held = self._held, b""
         await self._write(held or _PING)
 
-    async def _watch(self, receive: Receive, task: asyncio.Task[None]) -> None:
-        """Ends the drain when the client leaves; fills silence. One task for both, as both only wait."""
+    async def _watch(self, receive: Receive) -> None:
+        """Returns when the client leaves; fills silence. One task for both, as both only wait."""
         loop, every = asyncio.get_running_loop(), self._keep_alive
         wait = None if every is None else min(HOLD_SECONDS, every)
         while True:
@@ -93,8 +109,6 @@ class Attended:
                     wait = every
                 continue
             if message["type"] == "http.disconnect":
-                self._gone = True
-                task.cancel()
                 return
 
 
@@ -104,6 +118,9 @@ class Whole(Attended):
     def __init__(self, run: Run) -> None:
         super().__init__(None)
         self._run = run
+
+    def _interrupt(self, fault: ServerError) -> bool:
+        return self._run.interrupt(fault)
 
     async def _drain(self, scope: Scope, receive: Receive) -> None:
         try:
@@ -119,6 +136,9 @@ class EventStream(Attended):
     def __init__(self, run: Run, keep_alive: float) -> None:
         super().__init__(keep_alive)
         self._run = run
+
+    def _interrupt(self, fault: ServerError) -> bool:
+        return self._run.interrupt(fault)
 
     async def _drain(self, scope: Scope, receive: Receive) -> None:
         self._sent_at = asyncio.get_running_loop().time()
@@ -147,14 +167,35 @@ class ReadStream(Attended):
     def __init__(self, reads: AsyncGenerator[bytes, None], keep_alive: float) -> None:
         super().__init__(keep_alive)
         self._reads = reads
+        self._fault: ServerError | None = None
+
+    def _interrupt(self, fault: ServerError) -> bool:
+        self._fault = fault
+        return True
 
     async def _drain(self, scope: Scope, receive: Receive) -> None:
+        last = b""
         await self._start()
         self._sent_at = asyncio.get_running_loop().time()
-        async with aclosing(self._reads) as reads:
-            async for read in reads:
-                await self._write(read)
-        await self._write(b"", more=False)
+        try:
+            async with aclosing(self._reads) as reads:
+                async for read in reads:
+                    await self._write(read)
+        except asyncio.CancelledError:
+            if self._fault is None:
+                raise
+            last = b"data: " + encode(self._fault.envelope()) + b"\n\n"
+        await self._write(last, more=False)
+
+
+async def _ended(drain: asyncio.Task[None], seconds: float | None) -> None:
+    """Waits until the drain has ended, and raises its fault. One that takes longer than `seconds` is cut off."""
+    _, late = await asyncio.wait((drain,), timeout=seconds)
+    if late:
+        drain.cancel()
+        await asyncio.wait((drain,))
+    if not drain.cancelled():
+        drain.result()
 
 
 def framed(batch: list[Event]) -> bytes:

@@ -160,6 +160,36 @@ class Local(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     enabled: Annotated[bool, Doc(description="Offer the embedded models.")] = True
 
 
+class Outgoing(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """Addresses that callers and models name: files, images, pages, servers of tools."""
+
+    allow: Annotated[
+        list[str],
+        Doc(
+            description="Hosts and networks outside the public internet that callers may name, such as nas.lan, "
+            "*.corp.example, 192.168.1.20:8080, 10.0.0.0/8."
+        ),
+    ] = []
+    timeout_seconds: Annotated[float, Doc(description="Longest time to get what a caller names.", gt=0)] = 30.0
+    max_bytes: Annotated[
+        int, Doc(description="Largest body that is taken from such an address, in bytes.", ge=1024)
+    ] = 20971520
+
+
+class WebSearch(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """The search service behind the `web_search` tool."""
+
+    kind: Annotated[
+        Literal["", "searxng", "brave", "tavily", "exa", "duckduckgo"],
+        Doc(description="The search service. Empty: none, and models are told so when they search."),
+    ] = ""
+    url: Annotated[
+        str, Doc(description="Its address. Needed for SearXNG; empty for the others: the service's own.")
+    ] = ""
+    key: Annotated[str, Doc(description="Its key. Brave, Tavily and Exa need one.", extra=_SECRET)] = ""
+    limit: Annotated[int, Doc(description="Results that a search gives the model.", ge=1, le=50)] = 8
+
+
 class Settings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """Everything that can be configured."""
 
@@ -185,6 +215,12 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     )
     responses: Annotated[ResponsesSettings, Doc(description="How a response is produced.")] = msgspec.field(
         default_factory=ResponsesSettings
+    )
+    outgoing: Annotated[Outgoing, Doc(description="Addresses that callers and models name.")] = msgspec.field(
+        default_factory=Outgoing
+    )
+    web_search: Annotated[WebSearch, Doc(description="The search service behind the `web_search` tool.")] = (
+        msgspec.field(default_factory=WebSearch)
     )
     local: Annotated[Local, Doc(description="The small models inside the process.")] = msgspec.field(
         default_factory=Local
