@@ -201,8 +201,8 @@ def build(tools: Sequence[Raw], choice: Raw, server_tools: Mapping[str, ServerTo
         tool = decode_tool(raw, at, known)
         found.echo.append(echo_tool(tool))
         found._declare(tool, at, server_tools)
-    if not found.hosted:
-        found.settle_choice()
+    if not any(tool.kind == "mcp" or tool.kind in WEB_SEARCH for _, tool in found.hosted):
+        found.settle_choice()  # else when their functions are known
     return found
 
 
