@@ -6,10 +6,16 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from treadle.testing.upstream import ScriptedUpstream
 
 pytest.register_assert_rewrite("treadle.testing.conformance", "treadle.testing.conformance_store")
+
+
+# Machines that run tests are busy: how long an example takes says nothing about it.
+settings.register_profile("treadle", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("treadle")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
