@@ -56,6 +56,10 @@ class Binding:
     untrusted: bool = False
     """What it gives is shown to the model as data from outside."""
 
+    @property
+    def custom(self) -> bool:
+        return self.kind == "custom"
+
 
 @dataclass(slots=True)
 class ToolSet:

@@ -146,6 +146,12 @@ class ResponsesSettings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True
         float, Doc(description="A response that runs longer than this can be fetched while it runs.", ge=0)
     ] = 1.0
     max_parallel_tools: Annotated[int, Doc(description="Server tools run at the same time in one response.", ge=1)] = 8
+    tool_timeout_seconds: Annotated[
+        float, Doc(description="A server tool that has not answered by then has failed.", gt=0)
+    ] = 120.0
+    max_seconds: Annotated[
+        float, Doc(description="A response that has run this long begins no further call to the model.", gt=0)
+    ] = 3600.0
 
 
 class Local(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -190,6 +196,45 @@ class WebSearch(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     limit: Annotated[int, Doc(description="Results that a search gives the model.", ge=1, le=50)] = 8
 
 
+class Mcp(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """Servers of tools that speak the Model Context Protocol."""
+
+    require_approval: Annotated[
+        Literal["always", "never"], Doc(description="Whether a tool asks the client when its declaration says nothing.")
+    ] = "never"
+    fatal: Annotated[
+        bool, Doc(description="A server whose tools cannot be listed fails the response; else the others go on.")
+    ] = False
+    untrusted: Annotated[
+        bool, Doc(description="Show the model what servers named by requests give as data, never as instructions.")
+    ] = True
+    connect_timeout_seconds: Annotated[float, Doc(description="Longest wait for a server to be ready.", gt=0)] = 15.0
+    idle_seconds: Annotated[float, Doc(description="A session that nobody uses is closed after this long.", gt=0)] = (
+        300.0
+    )
+    max_sessions: Annotated[int, Doc(description="Sessions open at the same time.", ge=1)] = 64
+
+
+class Connector(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """An MCP server that requests name by `connector_id`."""
+
+    connector_id: Annotated[str, Doc(description="The name, such as `mcp::deepwiki`.", min_length=1)]
+    connector_type: Annotated[Literal["mcp"], Doc(description="Always `mcp`.")] = "mcp"
+    url: Annotated[str, Doc(description="Its address. Empty with `command`.")] = ""
+    command: Annotated[
+        list[str], Doc(description="A program to start instead, with its arguments; it speaks over its standard input.")
+    ] = []
+    env: Annotated[dict[str, str], Doc(description="Environment of that program.", extra=_SECRET)] = {}
+    server_label: Annotated[str, Doc(description="The label under which it is shown. Empty: as the request says.")] = ""
+    description: Annotated[str, Doc(description="What it is for.")] = ""
+    headers: Annotated[
+        dict[str, str], Doc(description="Headers to send to it; they never leave the server.", extra=_SECRET)
+    ] = {}
+    untrusted: Annotated[
+        bool, Doc(description="Show the model what it gives as data, never as instructions.")
+    ] = False
+
+
 class Settings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """Everything that can be configured."""
 
@@ -225,6 +270,8 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     local: Annotated[Local, Doc(description="The small models inside the process.")] = msgspec.field(
         default_factory=Local
     )
+    mcp: Annotated[Mcp, Doc(description="Servers of tools.")] = msgspec.field(default_factory=Mcp)
+    connectors: Annotated[list[Connector], Doc(description="Configured servers of tools.")] = []
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], Doc(description="How much the server writes to its log.")
     ] = "info"

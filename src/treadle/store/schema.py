@@ -73,3 +73,12 @@ sa.Index("responses_page", responses.c.tenant, responses.c.owner, responses.c.cr
 sa.Index("responses_thread", responses.c.thread)
 sa.Index("responses_lease", responses.c.lease, sqlite_where=responses.c.lease.is_not(None),
          postgresql_where=responses.c.lease.is_not(None))  # fmt: skip
+
+approvals = sa.Table(
+    "approvals",
+    metadata,
+    sa.Column("request", sa.Text, primary_key=True),
+    sa.Column("tenant", sa.Text, nullable=False),
+    sa.Column("owner", sa.Text, nullable=False),
+    sa.Column("answered_at", sa.BigInteger, nullable=False),
+)
