@@ -1,0 +1,1 @@
+"""Adapters for the tools that the server runs itself."""
