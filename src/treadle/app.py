@@ -15,7 +15,9 @@ from urllib.parse import urlsplit
 import aiohttp
 from starlette.types import ASGIApp
 
+from treadle.access.netguard import OutgoingGuard
 from treadle.access.sealing import KeySealer, load_key
+from treadle.api.connectors import ConnectorService
 from treadle.api.conversations import ConversationService
 from treadle.api.embeddings import EmbeddingService
 from treadle.api.inference import InferenceService
@@ -23,11 +25,16 @@ from treadle.api.locks import ConversationLocks
 from treadle.api.models import ModelService
 from treadle.api.responses import LEASE_SECONDS, ResponseService
 from treadle.api.tasks import Tasks
+from treadle.backends.outgoing import OutgoingSession
+from treadle.backends.page_reader import HttpPageReader
+from treadle.backends.search import open_search
 from treadle.engine.prepare import Preparation
 from treadle.engine.recent import RecentHistories
+from treadle.engine.sources import RemoteRules
 from treadle.http.guard import Guard
 from treadle.http.openapi import OpenApiRoutes
 from treadle.http.routes.admin import AdminRoutes
+from treadle.http.routes.connectors import ConnectorRoutes
 from treadle.http.routes.conversations import ConversationRoutes
 from treadle.http.routes.inference import InferenceRoutes
 from treadle.http.routes.responses import ResponseRoutes
@@ -41,11 +48,14 @@ from treadle.models.tokens import Tokens
 from treadle.models.upstream import open_session
 from treadle.models.vendors import EMBEDDED, GENERIC, find_vendor, vendor
 from treadle.models.weights import WeightStore
-from treadle.ports import Embedder, ServerTool
+from treadle.ports import Connector, Embedder, ServerTool
+from treadle.settings import Connector as ConnectorSettings
 from treadle.settings import Provider, Settings, capabilities_of, is_loopback
+from treadle.store.approvals import SqlApprovals
 from treadle.store.connect import connect
 from treadle.store.conversations import SqlConversations
 from treadle.store.responses import SqlResponses
+from treadle.tools.mcp.pool import McpPool, StdioCommand
 from treadle.wire.models import Provider as ShownProvider
 
 EMBEDDED_EMBEDDER = "local/all-minilm-l6-v2"
@@ -64,6 +74,7 @@ def create_app(settings: Settings, *, server_tools: Mapping[str, ServerTool] | N
         *ConversationRoutes(services.conversations, limit).endpoints(),
         *InferenceRoutes(services.inference, services.embeddings, services.models, limit, quiet).endpoints(),
         *AdminRoutes(services.models).endpoints(),
+        *ConnectorRoutes(services.connectors).endpoints(),
     ]
     routes += OpenApiRoutes(routes).endpoints()
     server = settings.server
@@ -82,6 +93,8 @@ class Services:
         self._tasks = Tasks()
         self._renewal: asyncio.Task[None] | None = None
         self._session: aiohttp.ClientSession | None = None
+        self._pool: McpPool | None = None
+        self._outgoing: OutgoingSession | None = None
         weights = WeightStore(data)
         local = settings.local
         self._local = LocalServer(weights, path=Path(local.model_path) if local.model_path else None)
@@ -90,7 +103,9 @@ class Services:
         self.router = ModelRouter(settings.aliases, embedders)
         store, conversations = SqlResponses(self._database), SqlConversations(self._database)
         locks, recent = ConversationLocks(), RecentHistories()
-        preparation = Preparation(
+        self._guard = OutgoingGuard(settings.outgoing.allow)
+        connectors = {connector.connector_id: _connector(connector) for connector in settings.connectors}
+        self._preparation = preparation = Preparation(
             router=self.router,
             responses=store,
             conversations=conversations,
@@ -100,6 +115,16 @@ class Services:
             default_model=settings.default_model,
             max_infer_iters=settings.responses.max_infer_iters,
             max_parallel_tools=settings.responses.max_parallel_tools,
+            tool_seconds=settings.responses.tool_timeout_seconds,
+            max_seconds=settings.responses.max_seconds,
+            approvals=SqlApprovals(self._database),
+            rules=RemoteRules(
+                connectors=connectors,
+                guard=self._guard,
+                default_approval=settings.mcp.require_approval,
+                untrusted=settings.mcp.untrusted,
+                fatal=settings.mcp.fatal,
+            ),
         )
         self.responses = ResponseService(
             preparation,
@@ -109,6 +134,7 @@ class Services:
             visible_after=settings.responses.visible_after_seconds,
             locks=locks,
         )
+        self.connectors = ConnectorService(connectors, preparation)
         self.conversations = ConversationService(conversations, locks, recent)
         self.inference = InferenceService(self.router, settings.default_model)
         self.embeddings = EmbeddingService(self.router)
@@ -123,13 +149,46 @@ class Services:
         if self._settings.local.enabled:
             model = EmbeddedModel(self._local, self._session)
             self.router.add(ProviderEntry(EMBEDDED, model, raw=model, closed_list=True, embedded=True))
+        self._start_tools(self._session)
         self._renewal = asyncio.create_task(self._renew())
+
+    def _start_tools(self, session: aiohttp.ClientSession) -> None:
+        """What reaches out on behalf of tools; needs the running loop."""
+        settings, mcp = self._settings, self._settings.mcp
+        commands = {
+            connector.connector_id: StdioCommand(
+                connector.command[0], tuple(connector.command[1:]), tuple(connector.env.items())
+            )
+            for connector in settings.connectors
+            if connector.command
+        }
+        self._pool = McpPool(
+            self._guard,
+            stdio=commands,
+            connect_seconds=mcp.connect_timeout_seconds,
+            call_seconds=settings.responses.tool_timeout_seconds,
+            idle=mcp.idle_seconds,
+            sessions=mcp.max_sessions,
+        )
+        outgoing = settings.outgoing
+        self._outgoing = OutgoingSession(
+            self._guard, timeout_seconds=outgoing.timeout_seconds, max_bytes=outgoing.max_bytes
+        )
+        self._preparation.remote = self._pool
+        self._preparation.reader = HttpPageReader(self._outgoing)
+        if settings.web_search.kind:
+            search = settings.web_search
+            self._preparation.search = open_search(search.kind, search.url, search.key, session)
 
     async def stop(self) -> None:
         """Lets running work end, then closes everything, last opened first."""
         if self._renewal is not None:
             self._renewal.cancel()
         await self._tasks.join(_JOIN_SECONDS)
+        if self._pool is not None:
+            await self._pool.close()
+        if self._outgoing is not None:
+            await self._outgoing.close()
         if self._session is not None:
             await self._session.close()
         await self._local.stop()
@@ -140,6 +199,17 @@ class Services:
         while True:
             await asyncio.sleep(LEASE_SECONDS / 3)
             await self.responses.renew()
+
+
+def _connector(given: ConnectorSettings) -> Connector:
+    return Connector(
+        id=given.connector_id,
+        url=f"stdio:{given.connector_id}" if given.command else given.url,
+        label=given.server_label,
+        description=given.description,
+        headers=tuple(given.headers.items()),
+        untrusted=given.untrusted,
+    )
 
 
 def _entry(name: str, provider: Provider, session: aiohttp.ClientSession) -> ProviderEntry:

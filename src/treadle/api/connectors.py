@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 import msgspec
 
+from treadle.engine.prepare import Preparation
 from treadle.errors import NotFound
-from treadle.ports import Connector, Json, RemoteServer, RemoteTool, RemoteTools
+from treadle.ports import Connector, Json, RemoteServer, RemoteTool
 from treadle.wire.connectors import Connector as ShownConnector
 from treadle.wire.connectors import ConnectorList, ConnectorTool, ConnectorToolList
 
@@ -17,9 +18,9 @@ _object = msgspec.json.Decoder(dict[str, Json])
 class ConnectorService:
     """The use cases of the connector endpoints. All of it is reading."""
 
-    def __init__(self, connectors: Mapping[str, Connector], remote: RemoteTools) -> None:
+    def __init__(self, connectors: Mapping[str, Connector], preparation: Preparation) -> None:
         self._connectors = dict(connectors)
-        self._remote = remote
+        self._preparation = preparation
 
     def all(self) -> ConnectorList:
         return ConnectorList([_shown(connector) for connector in self._connectors.values()])
@@ -35,7 +36,10 @@ class ConnectorService:
             headers = {name: value for name, value in headers.items() if name.lower() != "authorization"}
             headers["Authorization"] = f"Bearer {authorization}"
         server = RemoteServer(_label(connector), connector.url, tuple(headers.items()), by_operator=True)
-        return ConnectorToolList([_tool(tool) for tool in await self._remote.list_tools(server)])
+        remote = self._preparation.remote
+        if remote is None:
+            raise NotFound("This server uses no MCP servers.")
+        return ConnectorToolList([_tool(tool) for tool in await remote.list_tools(server)])
 
     async def tool(self, connector_id: str, name: str, authorization: str | None) -> ConnectorTool:
         for tool in (await self.tools(connector_id, authorization)).data:
@@ -64,6 +68,4 @@ def _shown(connector: Connector) -> ShownConnector:
 
 
 def _tool(tool: RemoteTool) -> ConnectorTool:
-    return ConnectorTool(
-        name=tool.name, description=tool.description, input_schema=_object.decode(tool.input_schema)
-    )
+    return ConnectorTool(name=tool.name, description=tool.description, input_schema=_object.decode(tool.input_schema))

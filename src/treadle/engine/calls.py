@@ -6,7 +6,6 @@ complete with its arguments.
 
 from __future__ import annotations
 
-
 from msgspec import UNSET, DecodeError, Raw, Struct
 from msgspec.json import Decoder
 
@@ -213,9 +212,7 @@ class RemoteCall(Call):
         else:
             item.output = outcome.text
         ended = McpCallFailed if outcome.failed else McpCallCompleted
-        out.append(
-            ended(sequence_number=self._turn.next_sequence(), item_id=item.id or "", output_index=self.index)
-        )
+        out.append(ended(sequence_number=self._turn.next_sequence(), item_id=item.id or "", output_index=self.index))
         self._turn.keep_images(item.id or "", outcome.images)
         conclude(self._turn, item, self.index, out)
 
@@ -332,7 +329,6 @@ def _action(function: str, arguments: str) -> SearchAction:
         case "find_in_page":
             return SearchAction(type="find_in_page", url=found.url, pattern=found.pattern)
         case _:
-
             return SearchAction(type="search", query=found.query, queries=[found.query] if found.query else [])
 
 

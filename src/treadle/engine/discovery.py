@@ -99,9 +99,7 @@ async def run_approved(turn: Turn, remote: RemoteTools) -> AsyncGenerator[list[E
     """Runs exactly the stored calls, each once, in the order in which they were approved."""
     for approved in turn.plan.approved:
         if turn.plan.claim is None or not await turn.plan.claim(approved.request.id or ""):
-            raise InvalidRequest(
-                f"Approval request '{approved.request.id}' has been answered already.", param="input"
-            )
+            raise InvalidRequest(f"Approval request '{approved.request.id}' has been answered already.", param="input")
         call = _approved_call(turn, remote, approved)
         out: list[Event] = []
         call.open(out)

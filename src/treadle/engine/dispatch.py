@@ -24,9 +24,7 @@ MAX_OUTPUT = 262_144
 """Characters of a tool's text that go to the model and the client; the rest is cut with a visible note."""
 
 
-async def run_calls(
-    turn: Turn, made: list[ModelCallMade]
-) -> AsyncGenerator[tuple[ModelCallMade, ToolOutcome], None]:
+async def run_calls(turn: Turn, made: list[ModelCallMade]) -> AsyncGenerator[tuple[ModelCallMade, ToolOutcome], None]:
     """Each call with its outcome, in call order, as soon as those before it are there."""
     allowed = [_count(turn, one) for one in made]
     if turn.response.parallel_tool_calls is False or any(_exclusive(one) for one in made):
@@ -55,7 +53,9 @@ async def outcome_of(turn: Turn, call: Call, *, may_run: bool = True) -> ToolOut
     binding = call.binding
     if binding.tool is None:
         offered = ", ".join(function.name for function in turn.plan.tools.functions) or "none"
-        return ToolOutcome(f"There is no tool named '{binding.seen}' that may be called. Tools: {offered}.", failed=True)
+        return ToolOutcome(
+            f"There is no tool named '{binding.seen}' that may be called. Tools: {offered}.", failed=True
+        )
     if not may_run:
         return ToolOutcome("Not run: the limit of tool calls for this response is reached.", failed=True)
     arguments = call.arguments.strip() or "{}"

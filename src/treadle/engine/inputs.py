@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from urllib.parse import urlsplit
 
 from msgspec import Raw
 
-from treadle.errors import InvalidRequest, NotFound
+from treadle.errors import AddressRefused, InvalidRequest, NotFound
 from treadle.ids import plausible
-from treadle.ports import Responses
+from treadle.ports import AddressGuard, Responses
 from treadle.scope import Scope
-from treadle.wire.content import InputFile, InputImage, InputText, OutputText, PlainText, Refusal
+from treadle.wire.content import InputFile, InputImage, InputText, MessagePart, OutputText, PlainText, Refusal
 from treadle.wire.items import (
     CallOutput,
     CustomToolCall,
@@ -79,6 +80,35 @@ async def resolve(scope: Scope, given: Given, history: list[Item], responses: Re
         known[item.id] = item
         result.append((item, at))
     return result
+
+
+async def check_addresses(inputs: list[tuple[Item, str]], guard: AddressGuard) -> None:
+    """InvalidRequest for an image or file that is to be fetched from an address callers may not name (bug case 74).
+
+    The model server does the fetching, from inside the operator's network.
+    """
+    for item, at in inputs:
+        field, parts = _parts_of(item)
+        for index, part in enumerate(parts):
+            name = "image_url" if isinstance(part, InputImage) else "file_url"
+            url = getattr(part, name, None) if isinstance(part, InputImage | InputFile) else None
+            if not isinstance(url, str) or url[:5].lower() == "data:":
+                continue
+            where = f"{at}.{field}[{index}].{name}"
+            guard.check_url(url, where)
+            split = urlsplit(url)
+            try:
+                await guard.resolve(split.hostname or "", split.port or (443 if split.scheme == "https" else 80))
+            except AddressRefused as fault:
+                raise InvalidRequest(fault.message, param=where) from None
+
+
+def _parts_of(item: Item) -> tuple[str, Sequence[MessagePart]]:
+    if isinstance(item, Message):
+        return "content", item.content if not isinstance(item.content, str) else ()
+    if isinstance(item, CallOutput):
+        return "output", item.output if not isinstance(item.output, str) else ()
+    return "", ()
 
 
 class _Replayed:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from msgspec import UNSET, Raw
 
 from treadle.engine.history import check_outputs, check_sealed, visible
-from treadle.engine.inputs import decode_inputs, resolve
+from treadle.engine.inputs import check_addresses, decode_inputs, resolve
 from treadle.engine.recent import History, RecentHistories
 from treadle.engine.render import render
 from treadle.engine.sources import ApprovedCall, RemoteRules, RemoteSource, approved_calls, resolve_sources
@@ -21,19 +21,19 @@ from treadle.errors import InvalidRequest, NotFound, PreviousNotFound
 from treadle.ids import new_id, plausible
 from treadle.ports import (
     Approvals,
-    PageReader,
-    RemoteTools,
-    WebSearch,
     Checkpoint,
     Conversations,
     ModelMessage,
     ModelRequest,
     OutputFormat,
+    PageReader,
+    RemoteTools,
     Responses,
     Route,
     Router,
     Sealer,
     ServerTool,
+    WebSearch,
 )
 from treadle.scope import Scope
 from treadle.wire.base import encode
@@ -52,9 +52,9 @@ _CONTINUABLE = ("completed", "incomplete")
 _MAX_METADATA = 16
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Preparation:
-    """The ports and limits that preparing a turn needs."""
+    """The ports and limits that preparing a turn needs. What needs a running loop is set when the server starts."""
 
     router: Router
     responses: Responses
@@ -142,6 +142,8 @@ async def gather(scope: Scope, request: ContextFields, given: Preparation) -> Co
         raise InvalidRequest("Missing required parameter: 'input'.", param="input", code="missing_required_parameter")
     check_outputs(history.items, inputs)
     check_sealed(inputs, given.sealer.unseal)
+    if given.rules.guard is not None:
+        await check_addresses(inputs, given.rules.guard)
     items = [item for item, _ in inputs]
     past = [*history.items, *items]
     sources = resolve_sources(tools.hosted, history.items, given.rules) if given.remote is not None else []
@@ -156,7 +158,17 @@ async def gather(scope: Scope, request: ContextFields, given: Preparation) -> Co
         if not (isinstance(item, McpApprovalRequest) and item.id in permitted)  # rendered with its call, once it ran
     ]
     messages = render(shown, tools, route.capabilities, request.instructions)
-    return Context(route=route, tools=tools, messages=messages, inputs=items, base=base, history=history, shown=shown, sources=sources, approved=approved)
+    return Context(
+        route=route,
+        tools=tools,
+        messages=messages,
+        inputs=items,
+        base=base,
+        history=history,
+        shown=shown,
+        sources=sources,
+        approved=approved,
+    )
 
 
 def _claim(scope: Scope, approvals: Approvals | None) -> Callable[[str], Awaitable[bool]]:

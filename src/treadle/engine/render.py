@@ -102,10 +102,10 @@ class _Drawing:
         self._answers = _paired(items)
         self._owed: list[tuple[str, list[ModelPart]]] = []
         """The outputs of the open assistant message's calls, in call order: text, and attachments."""
+        self._ran = False
+        """The open message has a call whose item holds its output."""
         self._images = images
-        self._verdicts = {
-            item.approval_request_id: item for item in items if isinstance(item, McpApprovalResponse)
-        }
+        self._verdicts = {item.approval_request_id: item for item in items if isinstance(item, McpApprovalResponse)}
         self._run = {item.approval_request_id for item in items if isinstance(item, McpCall)}
         self._turn_start = max((n for n, item in enumerate(items) if _is_user(item)), default=-1)
 
@@ -142,7 +142,7 @@ class _Drawing:
     def flush(self) -> None:
         """Ends the assistant message, with the outputs of its calls right behind it."""
         message, self._assistant = self._assistant, None
-        owed, self._owed = self._owed, []
+        owed, self._owed, self._ran = self._owed, [], False
         if message is None:
             return
         self.messages.append(message)
@@ -167,7 +167,9 @@ class _Drawing:
     def _say(self, item: Message) -> None:
         """Text after a call belongs to the call's message; text after text is a message of its own."""
         open_message = self._assistant
-        speaker = self._speaker(new=open_message is not None and bool(open_message.content) and not open_message.calls)
+        apart = open_message is not None and bool(open_message.content) and not open_message.calls
+        # Behind a call that holds its own output, text is the answer to that output.
+        speaker = self._speaker(new=apart or self._ran)
         for part in item.content:
             if isinstance(part, OutputText | InputText | PlainText):
                 speaker.content = f"{speaker.content}{part.text}"
@@ -189,6 +191,7 @@ class _Drawing:
         """A call whose item holds its own output."""
         arguments = arguments if is_object(arguments) else _quoted(arguments)
         self._speaker().calls.append(ModelCall(item_id[:64], seen, arguments))
+        self._ran = True
         attached: list[ModelPart] = []
         self._attach(item_id, attached)
         self._owed.append((text, attached))

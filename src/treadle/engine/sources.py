@@ -77,7 +77,9 @@ class RemoteRules:
     """A server that cannot be listed fails the response."""
 
 
-def resolve_sources(hosted: list[tuple[str, HostedTool]], history: list[Item], rules: RemoteRules) -> list[RemoteSource]:
+def resolve_sources(
+    hosted: list[tuple[str, HostedTool]], history: list[Item], rules: RemoteRules
+) -> list[RemoteSource]:
     """The MCP servers among the declared tools. InvalidRequest for a bad, doubled or forbidden one."""
     found: list[RemoteSource] = []
     for at, tool in hosted:

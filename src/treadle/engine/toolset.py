@@ -132,7 +132,9 @@ class ToolSet:
 
     def remote_binding(self, label: str, name: str) -> Binding | None:
         """The binding of an MCP tool, if it is on offer in this turn."""
-        return next((b for b in self._bindings.values() if b.kind == "mcp" and (b.label, b.name) == (label, name)), None)
+        return next(
+            (b for b in self._bindings.values() if b.kind == "mcp" and (b.label, b.name) == (label, name)), None
+        )
 
     def web_name(self, name: str) -> str:
         """The name under which the model knows a function of web search."""
@@ -161,7 +163,11 @@ class ToolSet:
         if allowed.type in ("function", "custom", "namespace"):
             return allowed.name in (binding.name, binding.namespace, binding.seen)
         if allowed.type == "mcp" and allowed.server_label:
-            return binding.kind == "mcp" and binding.label == allowed.server_label and allowed.name in (UNSET, binding.name)
+            return (
+                binding.kind == "mcp"
+                and binding.label == allowed.server_label
+                and allowed.name in (UNSET, binding.name)
+            )
         kind = "web_search" if allowed.type in WEB_SEARCH else allowed.type
         return binding.seen in self._hosted.get(kind, ())
 

@@ -6,8 +6,10 @@ Nothing else in the package reads the environment or the configuration file.
 from treadle.settings.load import Flag, InvalidSettings, Loaded, is_loopback, load
 from treadle.settings.schema import (
     CapabilityOverrides,
+    Connector,
     Embeddings,
     Local,
+    Mcp,
     Provider,
     ResponsesSettings,
     Server,
@@ -19,12 +21,14 @@ from treadle.settings.tree import Fault, Origin
 
 __all__ = [
     "CapabilityOverrides",
+    "Connector",
     "Embeddings",
     "Fault",
     "Flag",
     "InvalidSettings",
     "Loaded",
     "Local",
+    "Mcp",
     "Origin",
     "Provider",
     "ResponsesSettings",

@@ -230,9 +230,7 @@ class Connector(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     headers: Annotated[
         dict[str, str], Doc(description="Headers to send to it; they never leave the server.", extra=_SECRET)
     ] = {}
-    untrusted: Annotated[
-        bool, Doc(description="Show the model what it gives as data, never as instructions.")
-    ] = False
+    untrusted: Annotated[bool, Doc(description="Show the model what it gives as data, never as instructions.")] = False
 
 
 class Settings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):

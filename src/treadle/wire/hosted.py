@@ -61,9 +61,7 @@ class WebSearchDeclaration(msgspec.Struct, kw_only=True):
 mcp_decoder = msgspec.json.Decoder(McpDeclaration)
 web_search_decoder = msgspec.json.Decoder(WebSearchDeclaration)
 
-WEB_SEARCH = frozenset(
-    {"web_search", "web_search_2025_08_26", "web_search_preview", "web_search_preview_2025_03_11"}
-)
+WEB_SEARCH = frozenset({"web_search", "web_search_2025_08_26", "web_search_preview", "web_search_preview_2025_03_11"})
 
 
 def names_tool(given: ToolFilter | Names | None, name: str, read_only: bool) -> bool:

@@ -153,9 +153,7 @@ class OpaqueItem(msgspec.Struct):
 HostedItem = McpListTools | McpCall | McpApprovalRequest | McpApprovalResponse | WebSearchCall
 """Items of tools that a server runs. One of another server's that does not fit is kept as an opaque item."""
 
-TypedItem = (
-    Message | FunctionCall | FunctionCallOutput | CustomToolCall | CustomToolCallOutput | Reasoning | HostedItem
-)
+TypedItem = Message | FunctionCall | FunctionCallOutput | CustomToolCall | CustomToolCallOutput | Reasoning | HostedItem
 Item = TypedItem | OpaqueItem
 """An entry of a thread."""
 
