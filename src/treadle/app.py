@@ -79,8 +79,11 @@ def create_app(settings: Settings, *, server_tools: Mapping[str, ServerTool] | N
     routes += OpenApiRoutes(routes).endpoints()
     server = settings.server
     hosts = None if not server.allowed_hosts and not is_loopback(server.host) else server.allowed_hosts
-    guarded = Guard(Server(routes, services.start, services.stop), hosts=hosts, origins=server.cors_origins)
-    return with_cors(guarded, server.cors_origins)
+
+    def guard(app: ASGIApp) -> ASGIApp:
+        return Guard(app, hosts=hosts, origins=server.cors_origins)
+
+    return with_cors(Server(routes, services.start, services.stop, guard), server.cors_origins)
 
 
 class Services:
@@ -100,7 +103,9 @@ class Services:
         self._local = LocalServer(weights, path=Path(local.model_path) if local.model_path else None)
         self._minilm = MiniLm(weights, path=Path(local.embedding_model_path) if local.embedding_model_path else None)
         embedders: dict[str, Embedder] = {EMBEDDED_EMBEDDER: self._minilm} if local.enabled else {}
-        self.router = ModelRouter(settings.aliases, embedders)
+        self.router = ModelRouter(
+            settings.aliases, embedders, installed=lambda name: name != EMBEDDED_EMBEDDER or self._minilm.installed()
+        )
         store, conversations = SqlResponses(self._database), SqlConversations(self._database)
         locks, recent = ConversationLocks(), RecentHistories()
         self._guard = OutgoingGuard(settings.outgoing.allow)
@@ -137,7 +142,8 @@ class Services:
         self.connectors = ConnectorService(connectors, preparation)
         self.conversations = ConversationService(conversations, locks, recent)
         self.inference = InferenceService(self.router, settings.default_model)
-        self.embeddings = EmbeddingService(self.router)
+        embedded = EMBEDDED_EMBEDDER if local.enabled else ""
+        self.embeddings = EmbeddingService(self.router, settings.embeddings.default or embedded)
         self.models = ModelService(self.router, _shown_providers(settings), int(time.time()))
 
     async def start(self) -> None:

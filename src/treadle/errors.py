@@ -82,10 +82,13 @@ class PreviousNotFound(InvalidRequest):
 
 
 class ConversationLocked(InvalidRequest):
-    """Another turn is writing to the conversation. SDKs retry a 409 on their own."""
+    """Another turn is writing to the conversation. SDKs retry a 409 on their own, a few times."""
 
     status = 409
     code = "conversation_locked"
+
+    def __init__(self, message: str, *, param: str | None = None) -> None:
+        super().__init__(message, param=param, headers={"retry-after": "1"})
 
 
 class UnknownModel(InvalidRequest):

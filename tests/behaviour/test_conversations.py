@@ -137,6 +137,7 @@ def test_items_are_not_added_under_a_running_turn(api: Driver, model: ScriptedUp
         model.received_blocking(1)
         reply = api.post(path, items=[user("aside")])
         assert (reply.status_code, reply.json()["error"]["code"]) == (409, "conversation_locked")
+        assert reply.headers["retry-after"] == "1"
         go.set()
         turn.result(PATIENCE)
     assert api.post(path, items=[user("aside")]).status_code == 200

@@ -221,3 +221,15 @@ def test_capabilities_can_be_corrected_field_by_field() -> None:
     corrected = capabilities_of(provider)
     assert (corrected.images, corrected.context_window) == (False, 1000)
     assert msgspec.structs.replace(corrected, images=table.images, context_window=table.context_window) == table
+
+
+@pytest.mark.parametrize("name", ["TREADLE_SERVR__PORT", "TREADLE_MODEL__OPENAI__KEY", "TREADLE_STORES__URL"])
+def test_a_variable_that_nearly_names_a_section_is_a_fault(name: str) -> None:
+    (fault,) = load(environ={name: "x"}).faults
+    assert "did you mean" in fault.message
+    assert name in str(fault)
+
+
+def test_a_variable_that_names_nothing_like_a_section_is_somebody_elses() -> None:
+    loaded = load(environ={"TREADLE_PORT_8321_TCP__ADDR": "10.0.0.1", "TREADLE_KUBERNETES__X": "y"})
+    assert (loaded.faults, len(loaded.unused)) == ([], 2)

@@ -44,6 +44,12 @@ def test_the_base_url_of_openai_can_be_elsewhere_and_then_needs_no_key() -> None
     [
         ("OLLAMA_URL", "http://box:11434", "ollama", "http://box:11434/v1"),
         ("OLLAMA_URL", "box:11434/", "ollama", "http://box:11434/v1"),
+        ("OLLAMA_HOST", "box:1234", "ollama", "http://box:1234/v1"),
+        ("OLLAMA_HOST", "box", "ollama", "http://box:11434/v1"),
+        ("OLLAMA_HOST", ":1234", "ollama", "http://127.0.0.1:1234/v1"),
+        ("OLLAMA_HOST", "0.0.0.0", "ollama", "http://127.0.0.1:11434/v1"),
+        ("OLLAMA_HOST", "[::1]", "ollama", "http://[::1]:11434/v1"),
+        ("OLLAMA_HOST", "https://box.example", "ollama", "https://box.example/v1"),
         ("VLLM_URL", "http://gpu:8000/v1", "vllm", "http://gpu:8000/v1"),
         ("VLLM_URL", "https://gw.example/team/v1/", "vllm", "https://gw.example/team/v1"),
         ("VLLM_URL", "https://gw.example/team", "vllm", "https://gw.example/team/v1"),

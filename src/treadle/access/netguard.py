@@ -15,6 +15,7 @@ import unicodedata
 from collections.abc import Awaitable, Callable, Sequence
 from urllib.parse import urlsplit
 
+import idna
 import msgspec
 
 from treadle.errors import AddressRefused, InvalidRequest, ToolFault
@@ -69,7 +70,7 @@ _GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")
 _LOOPBACK = ipaddress.IPv4Address("127.0.0.1")
 
 
-class OddAddress(Exception):
+class OddAddress(ValueError):
     """A URL or host that is refused as it is written; the message says why."""
 
 
@@ -265,7 +266,7 @@ def _ascii_host(host: str) -> str:
     if unicodedata.normalize("NFKC", host).translate(_DOTS).isascii():
         raise OddAddress("The URL's host is written in look-alike characters; write it in plain ones.")
     try:
-        return host.translate(_DOTS).encode("idna").decode("ascii")
+        return idna.encode(host, uts46=True).decode("ascii")  # as the HTTP clients do it
     except UnicodeError:
         raise OddAddress(f"'{_shown(host)}' is not a host name.") from None
 

@@ -44,16 +44,20 @@ class EmbeddingService:
 
     async def create(self, request: CreateEmbedding) -> EmbeddingList:
         _check(request.input)
-        route = await self._router.raw(request.model)
+        name = request.model or self._default
+        if not name:
+            missing = "Missing required parameter: 'model'."
+            raise InvalidRequest(missing, param="model", code="missing_required_parameter")
+        route = await self._router.raw(name)
         if route.embedder is not None:
             vectors, tokens = await self._embed(route.embedder, request)
         elif route.server is not None:
             vectors, tokens = await self._forward(route.server, route.upstream, request)
         else:
-            raise InvalidRequest(f"The model '{request.model}' does not embed.", param="model")
+            raise InvalidRequest(f"The model '{name}' does not embed.", param="model")
         packed = request.encoding_format == "base64"
         data = [EmbeddingEntry(i, _packed(vector) if packed else vector) for i, vector in enumerate(vectors)]
-        return EmbeddingList(data=data, model=request.model, usage=EmbeddingUsage(tokens, tokens))
+        return EmbeddingList(data=data, model=name, usage=EmbeddingUsage(tokens, tokens))
 
     async def _embed(self, embedder: Embedder, request: CreateEmbedding) -> tuple[list[list[float]], int]:
         texts = [request.input] if isinstance(request.input, str) else request.input

@@ -86,6 +86,8 @@ class _Reader:
         self._heading = 0
         self._pre = 0
         self._lists: list[int | None] = []
+        """The lists around: the number of the last item, or None for one without numbers."""
+        self._fresh_list = False
         self._row: list[str] | None = None
         self._main: dict[str, int] = {}
         self._chrome: dict[str, int] = {}
@@ -133,6 +135,7 @@ class _Reader:
         elif name == "pre":
             self._pre += 1
         elif name in ("ul", "ol"):
+            self._fresh_list = self._fresh_list or not self._lists
             if len(self._lists) < 64:
                 self._lists.append(0 if name == "ol" else None)
         elif name == "li":
@@ -194,8 +197,10 @@ class _Reader:
             text = "#" * self._heading + " " + text
         elif self._pre:
             text = f"```\n{text}\n```"
-        tight, self._prefix, text = bool(self._prefix), "", self._prefix + text
-        self._add(text, tight=tight and bool(self.blocks) and self.blocks[-1].text.lstrip()[:1] in "-0123456789")
+        tight, text = bool(self._prefix) and not self._fresh_list, self._prefix + text
+        if self._prefix:
+            self._prefix, self._fresh_list = "", False
+        self._add(text, tight=tight)
 
     def _add(self, text: str, *, tight: bool) -> None:
         self.blocks.append(_Block(text, main=bool(self._main), chrome=bool(self._chrome), tight=tight))

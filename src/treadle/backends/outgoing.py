@@ -31,6 +31,8 @@ _REDIRECTS = (301, 302, 303, 307, 308)
 _SLICE = 1_048_576
 """Bytes that are unpacked at a time."""
 _WINDOWS = {"gzip": 31, "x-gzip": 31, "deflate": 15}
+_OURS = frozenset({"host", "accept-encoding", "connection", "content-length", "transfer-encoding"})
+"""Headers that a caller does not decide: they tell where a request goes and where it ends."""
 _AGENT = "Mozilla/5.0 (compatible; Treadle)"
 
 _pinned: ContextVar[tuple[str, ...]] = ContextVar("pinned", default=())
@@ -149,7 +151,10 @@ class OutgoingSession:
 
     async def _follow(self, url: str, headers: dict[str, str], accept: str) -> tuple[aiohttp.ClientResponse, str]:
         """The first answer that is no redirect, and where it was found."""
-        target = URL(url)
+        try:
+            target = URL(url)
+        except ValueError:
+            raise ToolFault(f"{url} is no URL that can be asked.") from None
         for _ in range(MAX_REDIRECTS + 1):
             response = await self._get(target, headers, accept)
             location = response.headers.get("location", "")
@@ -172,11 +177,16 @@ class OutgoingSession:
         host, port = target.raw_host, target.port
         if host is None or port is None:
             raise ToolFault(f"{target} names no host.")
-        token = _pinned.set(tuple(await self._guard.resolve(host, port)))
+        addresses = tuple(await self._guard.resolve(host, port))
+        if not addresses:
+            raise ToolFault(f"{target} has no address.")
+        own = {"user-agent": _AGENT, "accept": accept}
+        own |= {name.lower(): value for name, value in headers.items() if name.lower() not in _OURS}
+        token = _pinned.set(addresses)
         try:
             return await self._client().get(
                 target,
-                headers={"user-agent": _AGENT, "accept": accept, "accept-encoding": "gzip, deflate", **headers},
+                headers={**own, "accept-encoding": "gzip, deflate"},
                 allow_redirects=False,
                 ssl=self._tls,
             )

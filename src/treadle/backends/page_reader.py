@@ -50,7 +50,7 @@ class HttpPageReader:
         return await asyncio.to_thread(_page, body) if len(body.data) > 32_768 else _page(body)
 
 
-def decoded(data: bytes, charset: str, *, look_inside: bool) -> str:
+def decoded(data: bytes, charset: str, *, look_inside: bool, cut: bool = False) -> str:
     """Text in the charset of its mark, its header or, with `look_inside`, its meta tag; else UTF-8 or Latin-1."""
     for mark, name in _BOMS:
         if data.startswith(mark):
@@ -64,8 +64,8 @@ def decoded(data: bytes, charset: str, *, look_inside: bool) -> str:
     if known:
         return data.decode(known, "replace")
     try:
-        # An incomplete character at the end is where the page was cut.
-        return codecs.getincrementaldecoder("utf-8")().decode(data)
+        # Where the page was cut, its last character may be incomplete.
+        return codecs.getincrementaldecoder("utf-8")().decode(data, not cut)
     except UnicodeDecodeError:
         return data.decode("latin-1")
 
@@ -73,7 +73,7 @@ def decoded(data: bytes, charset: str, *, look_inside: bool) -> str:
 def _page(body: Body) -> Page:
     kind, data = body.content_type, body.data
     is_html = kind in _HTML or (not kind and data.lstrip()[:1] == b"<")
-    text = decoded(data, body.charset, look_inside=is_html)
+    text = decoded(data, body.charset, look_inside=is_html, cut=body.cut)
     if text.count("\0", 0, 4096):
         raise ToolFault(f"{body.url} is no page to read: it says it is {kind or 'nothing'} but holds binary data.")
     title, cut = "", body.cut

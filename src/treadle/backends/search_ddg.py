@@ -21,6 +21,14 @@ _TURNED_AWAY = (
 _HINTS = dict.fromkeys((202, 403, 418, 429), _TURNED_AWAY)
 _AGENT = "Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0"
 
+# A country may have several; the first is taken unless the language says otherwise.
+_REGIONS = (
+    "ar-es au-en at-de be-fr be-nl br-pt bg-bg ca-en ca-fr cl-es cn-zh co-es hr-hr cz-cs dk-da ee-et fi-fi fr- "
+    "fr de-de gr-el hk-tzh hu-hu in-en id-id ie-en il-he it-it jp-jp kr-kr lv-lv lt-lt my-ms mx-es nl-nl nz-en "
+    "no-no pe-es ph-en pl-pl pt-pt ro-ro ru-ru sg-en sk-sk sl-sl za-en es-es se-sv ch-de ch-fr ch-it tw-tzh "
+    "th-th tr-tr ua-uk uk-en us-en us-es ve-es vn-vi"
+).split()
+
 
 class DuckDuckGoSearch:
     """The WebSearch port over a page that is meant for people."""
@@ -30,9 +38,9 @@ class DuckDuckGoSearch:
 
     async def search(self, query: SearchQuery) -> list[SearchResult]:
         asked = {"q": with_sites(query)[:490]}
-        country = country_of(query).lower()
-        if country:
-            asked["kl"] = f"{'uk' if country == 'gb' else country}-{language_of(query) or 'en'}"
+        region = region_of(query)
+        if region:
+            asked["kl"] = region
         headers = {"accept": "text/html", "user-agent": _AGENT}
         data = await self._service.ask("/html/", query=asked, headers=headers, hints=_HINTS)
         page = data.decode("utf-8", "replace")
@@ -42,6 +50,15 @@ class DuckDuckGoSearch:
         if not found and "no-results" not in page and "No  results" not in page:
             raise ToolFault(f"The search service {self._service.name} sent a page in which no results could be read.")
         return narrowed(found, query)
+
+
+def region_of(query: SearchQuery) -> str:
+    """The service's own name for the query's country and language; empty if it has none."""
+    country = {"gb": "uk", "si": "sl"}.get(country_of(query).lower(), country_of(query).lower())
+    wanted = f"{country}-{language_of(query)}"
+    if wanted in _REGIONS:
+        return wanted
+    return next((region for region in _REGIONS if country and region.startswith(country + "-")), "")
 
 
 def results_of(page: str) -> list[SearchResult]:

@@ -10,6 +10,7 @@ from typing import TypeVar
 from urllib.parse import urlsplit
 
 import aiohttp
+import idna
 import msgspec
 
 from treadle.errors import ToolFault
@@ -22,13 +23,14 @@ MAX_SNIPPET = 2000
 T = TypeVar("T")
 
 
-class Service(msgspec.Struct, frozen=True):
+class Service:
     """A search service: its name for messages, its base address without a final slash, and its key."""
 
-    name: str
-    url: str
-    session: aiohttp.ClientSession
-    key: str = ""
+    def __init__(self, name: str, url: str, session: aiohttp.ClientSession, key: str = "") -> None:
+        self.name = name
+        self.url = url
+        self.session = session
+        self.key = key
 
     async def ask(
         self,
@@ -41,7 +43,12 @@ class Service(msgspec.Struct, frozen=True):
     ) -> bytes:
         """The body of an answer with status 200; a `body` makes it a POST. ToolFault for everything else; `hints`
         say what a status means to this service. No redirects: a key must not follow one."""
-        payload = None if body is None else msgspec.json.encode(body)
+        try:
+            payload = None if body is None else msgspec.json.encode(body)
+            for value in (query or {}).values():
+                value.encode()
+        except UnicodeEncodeError:
+            raise ToolFault("The words to search for contain half a character.") from None
         sent = {"accept": "application/json", **(headers or {})}
         if payload is not None:
             sent["content-type"] = "application/json"
@@ -170,7 +177,7 @@ def bare_domain(domain: str) -> str:
     text = text.partition("://")[2] or text
     host = text.partition("/")[0].partition(":")[0].removeprefix("*").strip(".")
     try:
-        return host if host.isascii() else host.encode("idna").decode("ascii")
+        return host if host.isascii() else idna.encode(host, uts46=True).decode("ascii")
     except UnicodeError:
         return host
 

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import sqlite3
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import msgspec
 
 from treadle.cli import embedded
 from treadle.cli.faults import report
+from treadle.cli.names import misnamed
 from treadle.cli.probe import Listing, list_providers
 from treadle.settings import Fault, Loaded, Origin, Provider, Settings, load
-
-_CONNECT_SECONDS = 5
-_POSTGRES_PORT = 5432
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -47,18 +43,20 @@ def check(config: str | None) -> int:
 
 
 def findings(settings: Settings) -> Iterator[Finding]:
-    """Tries the folder, the store, the embedded model and every provider."""
+    """Tries the folder, the store, the embedded model, every provider, and every name of a model."""
     folder = data_folder(settings)
     yield folder
     if not folder.wrong or settings.store.url:
         yield store(settings)
+    alone = not settings.models or settings.default_model.startswith("local/")
     if settings.local.enabled:
         missing = embedded.why_not(settings)
-        alone = not settings.models or settings.default_model.startswith("local/")
         yield Finding("local", missing or "the embedded model is installed", wrong=bool(missing) and alone)
     listings = asyncio.run(list_providers(settings.models))
     for name, provider in settings.models.items():
         yield judge(name, provider, listings[name])
+    for fault in misnamed(settings, listings):
+        yield Finding(fault.path, fault.message, wrong=True)
 
 
 def judge(name: str, provider: Provider, listing: Listing) -> Finding:
@@ -90,14 +88,14 @@ def data_folder(settings: Settings) -> Finding:
 
 
 def store(settings: Settings) -> Finding:
-    """The database takes a write (SQLite) or a connection (Postgres)."""
-    if settings.store.url.startswith(("postgresql://", "postgres://")):
-        return _reachable(settings.store.url)
-    if settings.store.url:
-        return Finding("store.url", "must be empty, for SQLite in the data folder, or postgresql://…", wrong=True)
+    """SQLite takes a write in the folder where the database is, or will be."""
+    url = settings.store.url
+    path, file = ("store.url", Path(url.removeprefix("sqlite:///"))) if url else ("data_dir", None)
+    folder = file.parent if file else Path(settings.data_dir)
     try:
-        with tempfile.TemporaryDirectory(dir=settings.data_dir) as folder:
-            connection = sqlite3.connect(Path(folder) / "check.sqlite3")
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder) as trial:
+            connection = sqlite3.connect(Path(trial) / "check.sqlite3")
             try:
                 # Network folders often cannot do what write-ahead logging needs.
                 mode = connection.execute("pragma journal_mode = wal").fetchone()[0]
@@ -105,21 +103,12 @@ def store(settings: Settings) -> Finding:
             finally:
                 connection.close()
     except (OSError, sqlite3.Error) as error:
-        return Finding("data_dir", f"SQLite does not work in {settings.data_dir}: {error}", wrong=True)
+        return Finding(path, f"SQLite does not work in {folder}: {error}", wrong=True)
     if mode != "wal":
-        return Finding("data_dir", f"SQLite cannot use write-ahead logging in {settings.data_dir}", wrong=True)
-    return Finding("store", "SQLite works in the data folder")
-
-
-def _reachable(url: str) -> Finding:
-    """Whether something listens where the database should be. Signing in is left to the server's start."""
-    try:
-        address = urlsplit(url)
-        where = (address.hostname or "localhost", address.port or _POSTGRES_PORT)
-        socket.create_connection(where, timeout=_CONNECT_SECONDS).close()
-    except (OSError, ValueError) as error:
-        return Finding("store.url", f"the database cannot be reached: {error}", wrong=True)
-    return Finding("store", f"the Postgres server at {where[0]}:{where[1]} answers")
+        return Finding(path, f"SQLite cannot use write-ahead logging in {folder}", wrong=True)
+    if file is not None and file.is_dir():
+        return Finding(path, f"{file} is a folder, not a file", wrong=True)
+    return Finding("store", f"SQLite works in {folder if file else 'the data folder'}")
 
 
 def _origin(loaded: Loaded, path: str) -> Origin:

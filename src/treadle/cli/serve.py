@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from treadle.cli.embedded import MODEL_ID
+from treadle.cli import invocation
 from treadle.cli.faults import report
-from treadle.settings import Flag, Settings, load
+from treadle.settings import Flag, load
 
 
 def serve(arguments: argparse.Namespace) -> int:
@@ -16,7 +16,7 @@ def serve(arguments: argparse.Namespace) -> int:
         return report(loaded.faults)
     from treadle.cli import serving  # uvicorn is only needed once there is something to serve
 
-    return serving.run(loaded.settings, "serve", serving.try_it(first_model(loaded.settings)))
+    return serving.run(loaded.settings, invocation.command(arguments))
 
 
 def flags_of(arguments: argparse.Namespace) -> list[Flag]:
@@ -28,14 +28,3 @@ def flags_of(arguments: argparse.Namespace) -> list[Flag]:
         Flag("log_level", arguments.log_level, "--log-level") if arguments.log_level is not None else None,
     ]
     return [flag for flag in given if flag is not None]
-
-
-def first_model(settings: Settings) -> str:
-    """A model to try, as far as the settings name one."""
-    if settings.default_model:
-        return settings.default_model
-    if settings.aliases:
-        return next(iter(settings.aliases))
-    for name, provider in settings.models.items():
-        return f"{name}/{provider.models[0] if provider.models else '<model>'}"
-    return MODEL_ID

@@ -6,17 +6,21 @@ import errno
 import logging
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from treadle import __version__
+from treadle.cli import embedded
+from treadle.cli.announced import GRACEFUL_SECONDS, LAST_WORDS_SECONDS, AnnouncedServer
+from treadle.cli.check import data_folder
+from treadle.cli.hints import Hints, look_around
+from treadle.cli.invocation import with_port
 from treadle.errors import ServerError
-from treadle.settings import Settings
+from treadle.settings import Settings, is_loopback
 
 _BACKLOG = 2048
-_GRACEFUL_SECONDS = 5
 # Longer than the 5 s after which HTTP clients drop an idle connection, so that the client is the one who closes it.
 _IDLE_SECONDS = 75
 
@@ -25,41 +29,36 @@ class CannotListen(Exception):
     """The address cannot be listened on; the message says why and what to do."""
 
 
-class AnnouncedServer(uvicorn.Server):
-    """A server that says so once it is ready."""
-
-    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
-        super().__init__(config)
-        self._ready = ready
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        if self.started and not self.should_exit:
-            self._ready()
-
-
-def run(settings: Settings, command: str, hints: list[str]) -> int:
-    """Serves until told to stop. `command` is what the user called, for advice; `hints` go under the banner."""
+def run(settings: Settings, called: str, model: str = "") -> int:
+    """Serves until told to stop. `called` is what the user typed, for advice; `model` is one to try, if known."""
     try:
-        sockets = listen(settings.server.host, settings.server.port, command)
+        sockets = listen(settings.server.host, settings.server.port, called)
     except CannotListen as reason:
-        print(f"error: {reason}", file=sys.stderr)
-        return 1
+        return _refused(str(reason))
     logging.basicConfig(
         level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
     )
     from treadle.app import create_app  # the whole server hangs below it
 
+    folder = data_folder(settings)
     try:
+        if folder.wrong:
+            raise OSError(f"{folder.path}: {folder.text}")
         app = create_app(settings)
-    except ServerError as fault:
-        print(f"error: {fault}", file=sys.stderr)
-        return 1
-    return serve_app(app, settings, sockets, hints)
+    except (ServerError, OSError, ValueError) as fault:
+        for one in sockets:
+            one.close()
+        return _refused(str(fault))
+    return serve_app(app, settings, sockets, lambda: look_around(settings, model))
 
 
-def serve_app(app: ASGIApp, settings: Settings, sockets: list[socket.socket], hints: list[str]) -> int:
-    """Serves an app on sockets that listen already; the exit code. The sockets are closed at the end."""
+def serve_app(
+    app: ASGIApp, settings: Settings, sockets: list[socket.socket], look: Callable[[], Awaitable[Hints]]
+) -> int:
+    """Serves an app on sockets that listen already; the exit code. The sockets are closed at the end.
+
+    What `look` finds is printed under the banner when it is known.
+    """
     config = uvicorn.Config(
         app,
         loop="uvloop" if sys.platform != "win32" else "asyncio",
@@ -69,10 +68,17 @@ def serve_app(app: ASGIApp, settings: Settings, sockets: list[socket.socket], hi
         access_log=False,
         server_header=False,
         timeout_keep_alive=_IDLE_SECONDS,
-        timeout_graceful_shutdown=_GRACEFUL_SECONDS,
+        timeout_graceful_shutdown=GRACEFUL_SECONDS + LAST_WORDS_SECONDS,
     )
     url = base_url(settings.server.host, sockets[0].getsockname()[1])
-    server = AnnouncedServer(config, lambda: print(banner(settings, url, hints), flush=True))
+
+    async def tell() -> None:
+        hints = await look()
+        for line in hints.warnings:
+            print(line, file=sys.stderr, flush=True)
+        print("\n".join(hints.first_request).replace("{url}", url), flush=True)
+
+    server = AnnouncedServer(config, lambda: print(banner(settings, url), flush=True), tell)
     try:
         server.run(sockets=sockets)
     except KeyboardInterrupt:
@@ -84,7 +90,7 @@ def serve_app(app: ASGIApp, settings: Settings, sockets: list[socket.socket], hi
     return 0 if server.started else 1
 
 
-def listen(host: str, port: int, command: str) -> list[socket.socket]:
+def listen(host: str, port: int, called: str) -> list[socket.socket]:
     """Listening sockets for every address of `host`. CannotListen if one cannot be had."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -108,7 +114,7 @@ def listen(host: str, port: int, command: str) -> list[socket.socket]:
         except OSError as error:
             for taken in sockets:
                 taken.close()
-            raise CannotListen(_advice(error, host, port, command)) from error
+            raise CannotListen(_advice(error, host, port, called)) from error
     return sockets
 
 
@@ -118,33 +124,33 @@ def base_url(host: str, port: int) -> str:
     return f"http://{shown}:{port}"
 
 
-def banner(settings: Settings, url: str, hints: list[str]) -> str:
+def banner(settings: Settings, url: str) -> str:
     """What a newcomer needs to know once the server is up."""
     lines = [f"Treadle {__version__} is ready at {url}/v1 (Ctrl-C stops it)"]
     offered = [f"{name} ({provider.url})" for name, provider in settings.models.items()]
-    offered += ["local (embedded)"] if settings.local.enabled else []
+    offered += [] if embedded.why_not(settings) else ["local (embedded)"]
     lines.append(f"  models   {', '.join(offered) or 'none: see docs/models.md'}")
     lines.append(f"  data     {settings.data_dir}")
-    return "\n".join([*lines, *hints]).replace("{url}", url)
+    if not is_loopback(settings.server.host):
+        every = settings.server.host in ("0.0.0.0", "::")  # noqa: S104 - compared, not listened on
+        where = "all interfaces" if every else settings.server.host
+        lines.append(f"  OPEN     listens on {where} and asks for no key: whoever reaches the port can use it all")
+    return "\n".join(lines)
 
 
-def try_it(model: str) -> list[str]:
-    """A first request to copy, for the banner."""
-    body = f'{{"model": "{model}", "input": "Say hello."}}'
-    return [
-        "  try it   curl -s {url}/v1/responses -H 'content-type: application/json' \\",
-        f"             -d '{body}'",
-    ]
-
-
-def _advice(error: OSError, host: str, port: int, command: str) -> str:
+def _advice(error: OSError, host: str, port: int, called: str) -> str:
     if error.errno == errno.EADDRINUSE:
         return (
             f"port {port} on {host} is in use by another program (another Treadle?). "
-            f"Stop it, or take another port: treadle {command} --port {port + 1 if port < 65535 else 0}"
+            f"Stop it, or take another port: {with_port(called, port + 1 if port < 65535 else 0)}"
         )
     if error.errno == errno.EACCES:
-        return f"port {port} needs special rights. Take one above 1023: treadle {command} --port 8321"
+        return f"port {port} needs special rights. Take one above 1023: {with_port(called, 8321)}"
     if error.errno == errno.EADDRNOTAVAIL:
         return f"`{host}` is not an address of this machine"
     return f"cannot listen on {host}, port {port}: {error.strerror or error}"
+
+
+def _refused(reason: str) -> int:
+    print(f"error: {reason}", file=sys.stderr)
+    return 1

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError, requires
 
+from treadle.cli.invocation import program
+
 _EXTRAS = ("local", "knowledge")
 
 
-def setup() -> int:
+def setup(arguments: argparse.Namespace) -> int:
     """Runs the installation commands one after the other; stops at the first that fails."""
     from treadle.models.weights import install_command  # it is not needed to start any other command
 
@@ -29,7 +32,9 @@ def setup() -> int:
         if done.returncode:
             print(f"error: the command above failed with exit code {done.returncode}", file=sys.stderr)
             return 1
-    print("The embedded models are installed. Start the server with `treadle go`.")
+    print("The embedded models are installed.")
+    if not arguments.from_make:
+        print(f"Start the server with `{program()} go`.")
     return 0
 
 

@@ -38,7 +38,7 @@ def visible(items: Iterable[Item], unseal: Unseal) -> list[TypedItem]:
         if isinstance(item, McpListTools):
             continue  # the model is told of tools, not of lists
         if isinstance(item, OpaqueItem):
-            log.info("an item of kind %s is not shown to the model", item.kind)
+            log.info("an item of kind %.100r is not shown to the model", item.kind)  # a client's text: no line breaks
         elif isinstance(item, Reasoning):
             found.append(_opened(item, unseal))
         elif (

@@ -28,5 +28,5 @@ def refusal(fault: ServerError) -> Response:
 def internal(path: str) -> Internal:
     """A bug of ours, logged under an id that the caller is given."""
     number = new_id("err")
-    log.exception("internal error %s at %s", number, path)  # noqa: LOG004 - called while one is handled
+    log.exception("internal error %s at %.200r", number, path)  # noqa: LOG004 - called while one is handled
     return Internal(f"Something went wrong inside the server. The log has the details under {number}.")

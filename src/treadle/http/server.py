@@ -23,8 +23,16 @@ Lifespan = Callable[[], Awaitable[None]]
 class Server:
     """Dispatches to endpoints. Every answer has an `x-request-id`; every fault is the error envelope."""
 
-    def __init__(self, endpoints: Sequence[Endpoint], start: Lifespan, stop: Lifespan) -> None:
+    def __init__(
+        self,
+        endpoints: Sequence[Endpoint],
+        start: Lifespan,
+        stop: Lifespan,
+        guard: Callable[[ASGIApp], ASGIApp] = lambda app: app,
+    ) -> None:
+        """`guard` is put around the routes, inside of what every answer gets."""
         self._router = Router(_routes(endpoints), redirect_slashes=False)
+        self._guarded = guard(self._router)
         self._start = start
         self._stop = stop
 
@@ -60,7 +68,7 @@ class Server:
         if len(path) > 1 and path.endswith("/"):
             scope["path"] = path.rstrip("/") or "/"
         try:
-            await self._router(scope, receive, tagged)
+            await self._guarded(scope, receive, tagged)
         except ServerError as fault:
             answer: ASGIApp = refusal(fault)
         except HTTPException as error:
@@ -140,5 +148,7 @@ def _request_id(scope: Scope) -> bytes:
 
 def _from_starlette(error: HTTPException, scope: Scope) -> ServerError:
     if error.status_code == 404:
-        return NotFound(f"There is nothing at {scope['path'][:200]}.")
+        path = scope["path"]
+        where = "" if path.startswith("/v1/") else " The API is under /v1 and described at /docs."
+        return NotFound(f"There is nothing at {path[:200]}.{where}")
     return InvalidRequest(error.detail)

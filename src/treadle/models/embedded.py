@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 import aiohttp
 import msgspec
 
+from treadle.errors import InvalidRequest
 from treadle.models.local import MODEL, LocalServer
 from treadle.models.openai_chat import ChatCompletions, Endpoint
 from treadle.models.vendors import EMBEDDED, vendor
@@ -33,9 +35,13 @@ class EmbeddedModel:
                 yield batch
 
     async def models(self) -> list[str]:
+        """The one there is. ModelNotInstalled while it cannot run, so that it is not offered."""
+        await asyncio.to_thread(self._server.weights)
         return [MODEL]
 
     async def forward(self, path: str, body: bytes, model: str) -> RawReply:
+        if path == "/embeddings":
+            raise InvalidRequest(f"The model '{EMBEDDED}/{model}' chats; it makes no embeddings.", param="model")
         return await (await self._started()).forward(path, body, model)
 
     async def _started(self) -> ChatCompletions:

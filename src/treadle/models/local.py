@@ -106,12 +106,16 @@ class LocalServer:
             if process is not None:
                 await _end(process)
 
+    def weights(self) -> Path:
+        """The file it runs. Reads files; ModelNotInstalled if something of it is missing."""
+        require_module("xllamacpp", "local")
+        return self._store.find(SMOLLM2, self._path)
+
     def _is_running(self) -> bool:
         return self._process is not None and self._process.returncode is None
 
     async def _launch(self) -> tuple[Process, Endpoint]:
-        require_module("xllamacpp", "local")
-        path = await asyncio.to_thread(self._store.find, SMOLLM2, self._path)
+        path = await asyncio.to_thread(self.weights)
         order = _Order(
             path=str(path),
             alias=MODEL,

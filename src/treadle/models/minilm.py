@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from treadle.errors import InvalidRequest
-from treadle.models.weights import MINILM, WeightStore, require_module, vocabulary
+from treadle.models.weights import MINILM, ModelNotInstalled, WeightStore, require_module, vocabulary
 from treadle.ports import Embedding
 
 if TYPE_CHECKING:
@@ -94,12 +94,23 @@ class MiniLm:
         self._worker.shutdown(wait=False, cancel_futures=True)
         self._model = None
 
+    def installed(self) -> bool:
+        """Whether it could be loaded now. Reads files."""
+        try:
+            self._weights()
+        except ModelNotInstalled:
+            return False
+        return True
+
+    def _weights(self) -> Path:
+        for module in ("numpy", "onnxruntime", "tokenizers"):
+            require_module(module, "knowledge")
+        return self._store.find(MINILM, self._path)
+
     def _loaded(self) -> tuple[Tokenizer, _Session]:
         # Only ever called in the one worker thread, so no lock.
         if self._model is None:
-            for module in ("numpy", "onnxruntime", "tokenizers"):
-                require_module(module, "knowledge")
-            path = self._store.find(MINILM, self._path)
+            path = self._weights()
             self._model = _splitter(), _session(path, self._threads)
         return self._model
 

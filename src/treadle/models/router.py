@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from treadle.errors import InvalidRequest, ServerError, UnknownModel
+from treadle.models.suggestions import unknown_model
 from treadle.ports import ChatModel, Embedder, ModelEntry, RawModel, RawRoute, Route
 
 log = logging.getLogger("treadle.router")
@@ -41,35 +42,43 @@ class ProviderEntry:
 class ModelRouter:
     """The Router port over the providers that were added when the server started."""
 
-    def __init__(self, aliases: Mapping[str, str], embedders: Mapping[str, Embedder] | None = None) -> None:
+    def __init__(
+        self,
+        aliases: Mapping[str, str],
+        embedders: Mapping[str, Embedder] | None = None,
+        installed: Callable[[str], bool] = lambda _: True,
+    ) -> None:
+        """`installed` tells by its id whether an embedder could run now; it may read files."""
         self.providers: dict[str, ProviderEntry] = {}
         self._aliases = dict(aliases)
         self.embedders = dict(embedders or {})
+        self._installed = installed
         self._lock = asyncio.Lock()
 
     def add(self, entry: ProviderEntry) -> None:
         self.providers[entry.name] = entry
 
     async def route(self, name: str) -> Route:
+        if embedder := self._embedder(name):
+            raise InvalidRequest(f"The model '{embedder}' makes embeddings and cannot chat.", param="model")
         entry, upstream = await self.locate(name)
         return Route(entry.model, upstream, entry.model.capabilities(upstream))
 
     async def raw(self, name: str) -> RawRoute:
-        target = self._aliases.get(name, name)
-        named = [full for full in self.embedders if target in (full, full.partition("/")[2])]
-        if named:
-            return RawRoute(named[0], embedder=self.embedders[named[0]])
+        if embedder := self._embedder(name):
+            return RawRoute(embedder, embedder=self.embedders[embedder])
         entry, upstream = await self.locate(name)
         if entry.raw is None:
-            raise _unknown(name)
+            raise self._unknown(name)
         return RawRoute(upstream, server=entry.raw)
 
     async def locate(self, name: str) -> tuple[ProviderEntry, str]:
         """The provider and the name it knows the model by. UnknownModel if there is none."""
+        asked = name
         name = self._aliases.get(name, name)
         provider, slash, rest = name.partition("/")
         if slash and rest and provider in self.providers:
-            return await self._check(self.providers[provider], rest, name)
+            return await self._check(self.providers[provider], rest, asked)
         holders = self._holders(name)
         if not holders:
             await self.refresh(LIST_SECONDS if self._fresh() else 0.0, missed=True)
@@ -81,7 +90,7 @@ class ModelRouter:
             raise InvalidRequest(f"The model '{name}' is ambiguous; name one of: {names}.", param="model")
         if lone := self._lone_open(name):
             return lone, name
-        raise _unknown(name)
+        raise self._unknown(asked)
 
     async def models(self) -> list[ModelEntry]:
         await self.refresh(LIST_SECONDS)
@@ -94,6 +103,8 @@ class ModelRouter:
             provider = target.partition("/")[0]
             found.append(ModelEntry(alias, provider if provider in self.providers else "alias", target))
         for name, embedder in self.embedders.items():
+            if not await asyncio.to_thread(self._installed, name):
+                continue
             provider, _, upstream = name.partition("/")
             found.append(ModelEntry(name, provider, upstream, embedder.dimensions))
         return found
@@ -113,7 +124,8 @@ class ModelRouter:
         try:
             entry.listed, entry.reachable = await entry.model.models(), True
         except ServerError as fault:
-            log.warning("the models of %s are not known: %s", entry.name, fault.message)
+            level = logging.INFO if entry.embedded else logging.WARNING  # what is not installed is not missed
+            log.log(level, "the models of %s are not known: %s", entry.name, fault.message)
             entry.reachable = False
         entry.asked_at = time.monotonic()
 
@@ -122,8 +134,17 @@ class ModelRouter:
         if entry.closed_list and upstream not in entry.listed:
             await self.refresh(0.0, missed=True)
             if entry.reachable and upstream not in entry.listed:
-                raise _unknown(name)
+                raise self._unknown(name)
         return entry, upstream
+
+    def _embedder(self, name: str) -> str | None:
+        """The id of the embedder of ours that goes by the name."""
+        target = self._aliases.get(name, name)
+        return next((full for full in self.embedders if target in (full, full.partition("/")[2])), None)
+
+    def _unknown(self, name: str) -> UnknownModel:
+        listed = [f"{entry.name}/{model}" for entry in self.providers.values() for model in entry.listed]
+        return unknown_model(name, self.providers, [*listed, *self._aliases, *self.embedders], self._aliases)
 
     def _holders(self, name: str) -> list[ProviderEntry]:
         names = (name, f"{name}:latest", f"models/{name}")
@@ -139,9 +160,3 @@ class ModelRouter:
         if len(remote) != 1 or (remote[0].reachable and remote[0].listed and remote[0].closed_list):
             return None
         return remote[0]
-
-
-def _unknown(name: str) -> UnknownModel:
-    return UnknownModel(
-        f"Model '{name}' not found. Use 'client.models.list()' to list available Models.", param="model"
-    )

@@ -27,6 +27,8 @@ class Vendor(msgspec.Struct, frozen=True, kw_only=True):
     key_variable: str = ""
     key_required: bool = False
     url_variable: str = ""
+    host_variable: str = ""
+    """The vendor's own variable for its address, which may lack scheme, host or port. `url_variable` goes first."""
     key_header: Literal["authorization", "api-key"] = "authorization"
     """`authorization` sends `Authorization: Bearer <key>`; `api-key` sends `api-key: <key>`."""
     capabilities: Capabilities = Capabilities()
@@ -83,10 +85,11 @@ VENDORS: tuple[Vendor, ...] = (
         path="/v1",
         key_variable="OLLAMA_API_KEY",
         url_variable="OLLAMA_URL",
+        host_variable="OLLAMA_HOST",
         capabilities=Capabilities(files=False, reasoning_back="reasoning"),
         drops=frozenset({"strict"}),
-        notes="`llama3.2` also works where the list says `llama3.2:latest`. Its default context is short; raise "
-        "it on the Ollama side (OLLAMA_CONTEXT_LENGTH).",
+        notes="Ollama's own OLLAMA_HOST is read too. `llama3.2` also works where the list says `llama3.2:latest`. Its "
+        "default context is short; raise it on the Ollama side (OLLAMA_CONTEXT_LENGTH).",
     ),
     Vendor(
         name="vllm",

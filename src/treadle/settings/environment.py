@@ -19,7 +19,8 @@ def apply_environment(tree: Branch, environ: Mapping[str, str]) -> tuple[list[Fa
     """Puts every `TREADLE_…` variable into the tree. The faults, and the variables that are no setting.
 
     A variable without a double underscore may belong to something else (Kubernetes sets TREADLE_PORT and
-    TREADLE_SERVICE_HOST for a service of that name), so an unknown one is not a fault.
+    TREADLE_SERVICE_HOST for a service of that name), so an unknown one is not a fault. One with it is meant for us if
+    it begins like a section (TREADLE_SERVR__PORT).
     """
     faults: list[Fault] = []
     unused: list[str] = []
@@ -27,7 +28,7 @@ def apply_environment(tree: Branch, environ: Mapping[str, str]) -> tuple[list[Fa
         if not name.startswith(PREFIX) or name == CONFIG_VARIABLE:
             continue
         keys, problem = _keys(name.removeprefix(PREFIX).lower().split("__"), tree)
-        if len(keys) == 1 and (problem or not _is_leaf(keys[0])):
+        if len(keys) == 1 and not _is_meant(name, keys[0], problem):
             unused.append(name)
         elif problem is not None:
             faults.append(Fault(".".join(keys), problem, Origin("environment", name)))
@@ -69,6 +70,14 @@ def _keys(parts: list[str], tree: Branch) -> tuple[list[str], str | None]:
 def _alike(part: str, branch: object) -> str:
     names = branch if isinstance(branch, dict) else {}
     return next((name for name in names if name.lower().replace("-", "_") == part), part)
+
+
+def _is_meant(name: str, first: str, problem: str | None) -> bool:
+    """A variable whose name ends at, or fails in, its first part is ours: a setting, or a near miss of a section."""
+    if problem is None:
+        return _is_leaf(first)
+    sections = [field.name for field in msgspec.structs.fields(Settings) if not _is_leaf(field.name)]
+    return "__" in name and bool(did_you_mean(first, sections))
 
 
 def _is_leaf(name: str) -> bool:

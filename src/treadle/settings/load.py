@@ -87,7 +87,8 @@ def load(
     builder = Builder()
     settings = builder.struct(Settings, tree, "")
     settings.data_dir = str(Path(settings.data_dir).expanduser().absolute())
-    faults = [*faults, *variable_faults, *builder.faults, *provider_faults, *_exposed(settings, builder.origins)]
+    faults = [*faults, *variable_faults, *builder.faults, *provider_faults]
+    faults += [*_exposed(settings, builder.origins), *_not_sqlite(settings, builder.origins)]
     return Loaded(settings, _first_of_each(faults), builder.origins, str(file or ""), unused)
 
 
@@ -115,6 +116,15 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return False
+
+
+def _not_sqlite(settings: Settings, origins: Mapping[str, Origin]) -> list[Fault]:
+    scheme, separator, rest = settings.store.url.partition("://")
+    if not separator or (scheme == "sqlite" and rest.startswith("/") and len(rest) > 1):
+        return []
+    # Not the whole address: it may hold a password.
+    message = f"`{scheme}://` is not supported yet; give the path of a SQLite file, or sqlite:///path"
+    return [Fault("store.url", message, origins.get("store.url", Origin("default")))]
 
 
 def _exposed(settings: Settings, origins: Mapping[str, Origin]) -> list[Fault]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from treadle.models.vendors import EMBEDDED, GENERIC, VENDORS, Vendor, find_vendor
 from treadle.settings.tree import Branch, Fault, Origin, Value, did_you_mean, get, origin_of
@@ -78,7 +78,7 @@ def _vendor(name: str, section: Branch) -> tuple[Vendor | None, Fault | None]:
 def _is_offered(row: Vendor, environ: Mapping[str, str], found: Mapping[str, str]) -> bool:
     """The environment says enough to use the vendor. A key alone does not where servers are self-hosted: their own
     processes read the same variables."""
-    if environ.get(row.url_variable) or row.name in found:
+    if _given_url(row, environ)[1] or row.name in found:
         return True
     return row.key_required and bool(environ.get(row.key_variable)) and bool(provider_url(row, environ))
 
@@ -97,9 +97,8 @@ def _complete(
     given = _text(section, "url")
     if given:
         section["url"] = Value(_with_path(given, row, only_bare=True), origin_of(section["url"]))
-    elif environ.get(row.url_variable):
-        url = _with_path(environ[row.url_variable], row)
-        section["url"] = Value(url, Origin("environment", row.url_variable))
+    elif (variable := _given_url(row, environ))[1]:
+        section["url"] = Value(_with_path(variable[1], row), Origin("environment", variable[0]))
     elif row.name in found:
         section["url"] = Value(_with_path(found[row.name], row), Origin("found"))
     elif own:
@@ -117,6 +116,28 @@ def _complete(
     if row.key_required and not _text(section, "key") and (url == own or not own):
         return [Fault(f"{path}.key", f"{row.title} needs a key; give it here or in {row.key_variable}", written)]
     return []
+
+
+def _given_url(row: Vendor, environ: Mapping[str, str]) -> tuple[str, str]:
+    """The variable that gives the vendor's address, and the address; both may be empty."""
+    if environ.get(row.url_variable):
+        return row.url_variable, environ[row.url_variable]
+    if environ.get(row.host_variable):
+        return row.host_variable, _completed(environ[row.host_variable], urlsplit(row.url))
+    return "", ""
+
+
+def _completed(host: str, usual: SplitResult) -> str:
+    """`host:port`, either of which may be missing, as an address. What a server listens on becomes what reaches it."""
+    scheme, separator, rest = host.strip().rpartition("://")
+    place, slash, path = rest.partition("/")
+    name, colon, port = place.rpartition(":") if not place.endswith("]") else (place, "", "")
+    if not colon and not name:
+        name, port = place, ""
+    if name in ("", "0.0.0.0", "[::]"):  # noqa: S104 - compared, not listened on
+        name = usual.hostname or ""
+    standard = separator and not port  # an address with a scheme has the scheme's own port
+    return f"{scheme or 'http'}://{name}" + ("" if standard else f":{port or usual.port}") + slash + path
 
 
 def _missing_url(name: str, row: Vendor) -> str:

@@ -60,7 +60,7 @@ class Store(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
     url: Annotated[
         str,
-        Doc(description="Database, as postgresql://user:password@host/name. Empty: a SQLite file in the data folder."),
+        Doc(description="SQLite file, as a path or as sqlite:///path. Empty: `treadle.sqlite3` in the data folder."),
     ] = ""
 
 

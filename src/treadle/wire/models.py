@@ -33,7 +33,7 @@ class ModelList(msgspec.Struct):
 
 
 class CreateEmbedding(msgspec.Struct, kw_only=True):
-    model: Annotated[str, Meta(min_length=1, max_length=512)]
+    model: Annotated[str, Meta(min_length=1, max_length=512)] | None = None
     input: Text | list[Text | TokenId | list[TokenId]]
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: Annotated[int, Meta(ge=1, le=65536)] | None = None

@@ -68,7 +68,7 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         if name.startswith("TREADLE_"):
             monkeypatch.delenv(name)
     for row in VENDORS:
-        for name in (row.key_variable, row.url_variable):
+        for name in (row.key_variable, row.url_variable, row.host_variable):
             if name:
                 monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TREADLE_DATA_DIR", str(tmp_path / "data"))

@@ -1,5 +1,6 @@
 """`treadle check`: one line for each thing it tried, and a fault named by its path."""
 
+import asyncio
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -7,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.unit.cli.conftest import ModelServer
+from treadle.cli.hints import look_around
 from treadle.cli.main import main
+from treadle.settings import load
 
 Start = Callable[..., ModelServer]
 TWO = b'{"object":"list","data":[{"id":"a","object":"model"},{"id":"b"}]}'
@@ -143,15 +146,82 @@ def test_a_data_folder_that_cannot_be_made_is_a_fault(
     assert err.endswith("(environment TREADLE_DATA_DIR)\n")
 
 
-def test_a_database_that_is_not_there_is_a_fault(bare: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with socket.socket() as reserved:
-        reserved.bind(("127.0.0.1", 0))
-        port = reserved.getsockname()[1]
-        code, _, err = check(bare, f"store: {{url: 'postgresql://me:hush@127.0.0.1:{port}/x'}}\n", capsys)
-    assert code == 1
-    assert err.startswith("error: store.url: the database cannot be reached")
+@pytest.mark.parametrize("url", ["postgresql://me:hush@127.0.0.1/x", "mysql://h/x", "sqlite://x", "sqlite:///"])
+@pytest.mark.parametrize("command", ["check", "serve"])
+def test_a_database_that_is_not_supported_is_refused_in_one_line(
+    bare: Path, capsys: pytest.CaptureFixture[str], url: str, command: str
+) -> None:
+    (bare / "c.yaml").write_text(f"store: {{url: '{url}'}}\n")
+    assert main([command, "--config", str(bare / "c.yaml")]) == 1
+    err = capsys.readouterr().err
+    assert err.startswith(f"error: store.url: `{url.partition('//')[0]}//` is not supported yet; give the path")
+    assert err.count("\n") == 1
     assert "hush" not in err
 
 
-def test_a_database_of_another_kind_is_a_fault(bare: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "error: store.url: must be empty" in check(bare, "store: {url: 'mysql://h/x'}\n", capsys)[2]
+@pytest.mark.parametrize("url", ["db/t.sqlite3", "sqlite:///db/t.sqlite3"])
+def test_a_database_elsewhere_is_tried_where_it_is(bare: Path, capsys: pytest.CaptureFixture[str], url: str) -> None:
+    code, out, _ = check(bare, f"store: {{url: '{url}'}}\n", capsys)
+    assert code == 0
+    assert "ok     store: SQLite works in db\n" in out
+    (bare / "file").write_text("")
+    code, _, err = check(bare, f"store: {{url: '{url.replace('db/', 'file/')}'}}\n", capsys)
+    assert code == 1
+    assert err.startswith("error: store.url: SQLite does not work in file")
+
+
+def names(server: ModelServer, *lines: str) -> str:
+    """A provider with a closed list of `a` and `b`, one with an open list, and further lines."""
+    return "\n".join([f"models: {{vllm: {{url: '{server.url}'}}, box: {{url: '{server.url}'}}}}", *lines, ""])
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        (
+            "aliases: {fast: bxo/a}",
+            "aliases.fast: `bxo/a` leads nowhere: there is no section `bxo` under `models`; did",
+        ),
+        ("default_model: nowhere/a", "default_model: `nowhere/a` leads nowhere"),
+        ("default_model: vllm/aa", "default_model: `vllm` has no model `aa`; did you mean `a`? (file c.yaml:2)"),
+        ("default_model: vllm", "default_model: `vllm` is a section of `models`; a model of it is `vllm/<model>`"),
+        ("embeddings: {default: vllm/c}", "embeddings.default: `vllm` has no model `c`"),
+        ("aliases: {fast: vllm/c}\ndefault_model: fast", "aliases.fast: `vllm` has no model `c`"),
+    ],
+)
+def test_a_name_that_leads_nowhere_is_a_fault(
+    bare: Path, capsys: pytest.CaptureFixture[str], model_server: Start, line: str, says: str
+) -> None:
+    code, _, err = check(bare, names(model_server(TWO), line), capsys)
+    assert code == 1
+    assert err.startswith(f"error: {says}")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["default_model: vllm/a", "default_model: a", "default_model: box/unlisted", "aliases: {a: b}\ndefault_model: a"],
+)
+def test_a_name_that_may_work_is_none(
+    bare: Path, capsys: pytest.CaptureFixture[str], model_server: Start, line: str
+) -> None:
+    assert check(bare, names(model_server(TWO), line), capsys)[::2] == (0, "")
+
+
+def test_of_a_server_that_does_not_answer_nothing_is_said_but_that(
+    bare: Path, capsys: pytest.CaptureFixture[str], model_server: Start
+) -> None:
+    text = f"models: {{vllm: {{url: '{model_server(b'no', 500).url}'}}}}\ndefault_model: vllm/a\naliases: {{b: c}}\n"
+    code, _, err = check(bare, text, capsys)
+    assert code == 1
+    assert err.count("\n") == 1
+    assert err.startswith("error: models.vllm.url: ")
+
+
+def test_the_server_warns_of_the_same_names_and_offers_a_model_that_works(
+    bare: Path, model_server: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (bare / "treadle.yaml").write_text(names(model_server(TWO), "default_model: vllm/c"))
+    hints = asyncio.run(look_around(load().settings))
+    assert hints.warnings == ["warning: default_model: `vllm` has no model `c`"]
+    assert '"model": "vllm/a"' in "".join(hints.first_request)

@@ -26,7 +26,12 @@ def test_every_command_has_a_section_and_every_section_a_command() -> None:
 
 def test_every_flag_is_documented_under_its_command_and_no_other_is() -> None:
     for name, text in sections().items():
-        flags = {option for action in commands()[name]._actions for option in action.option_strings} - {"-h", "--help"}
+        flags = {
+            option
+            for action in commands()[name]._actions
+            for option in action.option_strings
+            if action.help != argparse.SUPPRESS
+        } - {"-h", "--help"}
         assert set(re.findall(r"^\| `(--[a-z-]+)", text, flags=re.MULTILINE)) == flags, name
 
 

@@ -62,16 +62,24 @@ def test_each_thing_found_has_a_line_with_a_model_to_try(bare: Path) -> None:
         "Found Groq in GROQ_API_KEY: its models are called groq/<model>",
         "Found LM Studio at http://127.0.0.1:1234/v1: it has no models to chat with yet",
         "Found Ollama at http://127.0.0.1:11434/v1: 2 models; try ollama/llama3.2:latest",
-        "Found vLLM in VLLM_URL: its models are called vllm/<model>",
+        "Found vLLM in VLLM_URL, at http://gpu:8000/v1: its models are called vllm/<model>",
     ]
     assert choose(loaded, [ollama, empty]) == "ollama/llama3.2:latest"
 
 
-def test_the_model_to_try_is_the_default_then_a_listed_one_then_the_embedded_one(bare: Path) -> None:
-    assert choose(found(GROQ_API_KEY="g"), []) == "groq/<model>"
+def test_the_model_to_try_is_a_listed_one_or_the_embedded_one(bare: Path) -> None:
+    assert choose(found(GROQ_API_KEY="g"), []) == "", "not known before it is asked"
     assert choose(found(GROQ_API_KEY="g", TREADLE_MODELS__GROQ__MODELS="a"), []) == "groq/a"
-    assert choose(found(GROQ_API_KEY="g", TREADLE_DEFAULT_MODEL="groq/b"), []) == "groq/b"
+    assert choose(found(GROQ_API_KEY="g", TREADLE_DEFAULT_MODEL="groq/b"), []) == "", (
+        "may be wrong before it is checked"
+    )
     assert choose(found(), []) == MODEL_ID
+
+
+def test_a_base_url_leads_to_a_server_of_which_only_the_address_is_known(bare: Path) -> None:
+    loaded = found(OPENAI_API_KEY="k", OPENAI_BASE_URL="http://box:9/v1")
+    (line,) = describe(loaded, [])
+    assert line.startswith("Found a server that speaks chat completions in OPENAI_API_KEY, at http://box:9/v1: ")
 
 
 def test_with_nothing_found_and_no_embedded_model_it_says_what_to_do(
@@ -94,7 +102,7 @@ def test_what_was_found_is_printed_before_the_server_starts(
         assert go(build_parser().parse_args(["go", "--port", str(port)]), places=[place]) == 1
     captured = capsys.readouterr()
     assert f"Found vLLM at {place.url}: 1 model; try vllm/qwen3\n" in captured.out
-    assert f"treadle go --port {port + 1}" in captured.err
+    assert f" go --port {port + 1}" in captured.err
 
 
 def test_the_embedded_model_says_why_it_cannot_run(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Running the server: ports, the banner, and stopping it."""
 
+import asyncio
 import os
 import signal
 import socket
@@ -12,13 +13,16 @@ from pathlib import Path
 import pytest
 
 from treadle.cli import serving
-from treadle.cli.main import main
-from treadle.cli.serve import first_model
-from treadle.settings import Local, Provider, Settings
+from treadle.cli.go import go
+from treadle.cli.hints import first_model, look_around, try_it
+from treadle.cli.main import build_parser, main
+from treadle.cli.probe import Listing
+from treadle.settings import Local, Provider, Server, Settings
 
 SCRIPT = """
 import sys
 from treadle.cli import serving
+from treadle.cli.hints import Hints, try_it
 from treadle.settings import Server, Settings
 
 async def app(scope, receive, send):
@@ -33,7 +37,11 @@ async def app(scope, receive, send):
 
 settings = Settings(server=Server(port=0))
 sockets = serving.listen("127.0.0.1", 0, "serve")
-sys.exit(serving.serve_app(app, settings, sockets, serving.try_it("local/x")))
+
+async def look():
+    return Hints(["warning: something"], try_it("local/x"))
+
+sys.exit(serving.serve_app(app, settings, sockets, look))
 """
 
 
@@ -53,7 +61,15 @@ def test_a_busy_port_gives_one_plain_line(bare: Path, taken: int) -> None:
     assert done.stdout == ""
     assert done.stderr.count("\n") == 1
     assert done.stderr.startswith(f"error: port {taken} on 127.0.0.1 is in use")
-    assert f"treadle serve --port {taken + 1}" in done.stderr
+    assert done.stderr.endswith(f" -m treadle serve --port {taken + 1}\n")
+
+
+def test_the_advice_after_make_serve_is_for_make(
+    bare: Path, taken: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GROQ_API_KEY", "g")
+    assert go(build_parser().parse_args(["go", "--from-make", "--port", str(taken)]), places=[]) == 1
+    assert f'another port: make serve SERVE_ARGS="--port {taken + 1}"\n' in capsys.readouterr().err
 
 
 def test_a_host_that_is_not_ours_gives_a_plain_line(bare: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -79,6 +95,8 @@ def test_the_server_announces_itself_answers_and_stops_without_a_traceback(sent:
     try:
         assert server.stdout is not None
         shown = [server.stdout.readline() for _ in range(5)]
+        assert server.stderr is not None
+        assert server.stderr.readline() == "warning: something\n"
         first = shown[0]
         assert first.startswith("Treadle ")
         url = first.split(" is ready at ")[1].split("/v1")[0]
@@ -98,12 +116,46 @@ def test_the_banner_names_models_and_data(tmp_path: Path) -> None:
     settings = Settings(
         data_dir=str(tmp_path), models={"mine": Provider(url="http://h/v1")}, local=Local(enabled=False)
     )
-    text = serving.banner(settings, "http://127.0.0.1:1", serving.try_it("mine/a"))
+    text = serving.banner(settings, "http://127.0.0.1:1")
     assert "http://127.0.0.1:1/v1" in text
     assert "mine (http://h/v1)" in text
     assert str(tmp_path) in text
-    assert "curl -s http://127.0.0.1:1/v1/responses" in text
-    assert '"model": "mine/a"' in text
+    assert "local" not in text, "the embedded model is switched off"
+    assert "OPEN" not in text
+
+
+def test_the_banner_does_not_offer_an_embedded_model_that_is_not_there(tmp_path: Path) -> None:
+    settings = Settings(data_dir=str(tmp_path), local=Local(model_path=str(tmp_path / "absent.gguf")))
+    assert "models   none" in serving.banner(settings, "http://127.0.0.1:1")
+    assert asyncio.run(look_around(settings)).first_request == try_it("")
+
+
+@pytest.mark.parametrize(("host", "says"), [("0.0.0.0", "all interfaces"), ("::", "all interfaces"), ("box", "on box")])
+def test_the_banner_says_that_anybody_may_come_in(tmp_path: Path, host: str, says: str) -> None:
+    settings = Settings(data_dir=str(tmp_path), server=Server(host=host, allow_unauthenticated=True))
+    last = serving.banner(settings, "http://127.0.0.1:1").splitlines()[-1]
+    assert says in last
+    assert "asks for no key" in last
+
+
+def test_a_data_folder_that_cannot_be_made_gives_one_plain_line(
+    bare: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (bare / "file").write_text("")
+    monkeypatch.setenv("TREADLE_DATA_DIR", str(bare / "file" / "below"))
+    assert main(["serve", "--port", "0"]) == 1
+    err = capsys.readouterr().err
+    assert err.startswith(f"error: data_dir: {bare}/file/below cannot be written to")
+    assert err.count("\n") == 1
+
+
+def test_a_damaged_key_file_gives_one_plain_line(bare: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (bare / "data").mkdir()
+    (bare / "data" / "secret.key").write_bytes(b"short")
+    assert main(["serve", "--port", "0"]) == 1
+    err = capsys.readouterr().err
+    assert err.startswith("error: ")
+    assert err.endswith("secret.key must hold exactly 32 bytes\n")
 
 
 @pytest.mark.parametrize(
@@ -120,10 +172,24 @@ def test_the_address_shown_is_one_that_works_here(host: str, url: str) -> None:
     assert serving.base_url(host, 5) == url
 
 
-def test_the_model_to_try_is_one_that_the_settings_name() -> None:
+def first(settings: Settings, wrong: str = "", **listings: Listing) -> str:
+    return first_model(settings, listings, {wrong})
+
+
+def test_the_model_to_try_is_one_that_the_settings_name_or_a_server_lists() -> None:
     mine = {"mine": Provider(models=["a"])}
-    assert first_model(Settings(default_model="x/y", models=mine)) == "x/y"
-    assert first_model(Settings(aliases={"fast": "mine/a"}, models=mine)) == "fast"
-    assert first_model(Settings(models=mine)) == "mine/a"
-    assert first_model(Settings(models={"mine": Provider()})) == "mine/<model>"
-    assert first_model(Settings()) == "local/smollm2-135m-instruct"
+    assert first(Settings(default_model="x/y", models=mine)) == "x/y"
+    assert first(Settings(default_model="x/y", models=mine), wrong="default_model") == "mine/a"
+    assert first(Settings(aliases={"fast": "mine/a"}, models=mine)) == "fast"
+    assert first(Settings(aliases={"fast": "mine/a", "f": "mine/a"}, default_model="f", models=mine)) == "f"
+    assert first(Settings(aliases={"fast": "mine/b"}, models=mine), wrong="aliases.fast") == "mine/a"
+    assert first(Settings(models=mine)) == "mine/a"
+    two = Settings(models={"one": Provider(), "two": Provider()}, local=Local(enabled=False))
+    gone, here = Listing(fault="does not answer"), Listing(("text-embed", "b"))
+    assert first(two, one=gone, two=here) == "two/b"
+    assert first(two, one=gone, two=gone) == ""
+
+
+def test_a_line_to_copy_names_a_model_or_lists_them() -> None:
+    assert '"model": "mine/a"' in "".join(try_it("mine/a"))
+    assert "{url}/v1/models" in "".join(try_it(""))

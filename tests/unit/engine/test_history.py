@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,14 @@ def test_a_new_key_does_not_block_what_is_stored() -> None:
 def test_items_of_unknown_kinds_are_hidden() -> None:
     item = OpaqueItem("mystery", "item_1", MYSTERY)
     assert visible([item], SEALER.unseal) == []
+
+
+def test_a_kind_cannot_write_lines_of_its_own_into_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    visible([OpaqueItem("x\nERROR forged " + "y" * 10_000, "item_1", MYSTERY)], SEALER.unseal)
+    (record,) = caplog.records
+    assert "\n" not in record.getMessage()
+    assert len(record.getMessage()) < 200
 
 
 def test_an_output_needs_its_call_before_or_beside_it() -> None:
