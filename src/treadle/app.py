@@ -122,6 +122,7 @@ class Services:
             max_parallel_tools=settings.responses.max_parallel_tools,
             tool_seconds=settings.responses.tool_timeout_seconds,
             max_seconds=settings.responses.max_seconds,
+            search_limit=settings.web_search.limit,
             approvals=SqlApprovals(self._database),
             rules=RemoteRules(
                 connectors=connectors,

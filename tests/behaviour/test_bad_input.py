@@ -69,7 +69,7 @@ WRONG_TYPES: list[tuple[dict[str, Any], str]] = [
     ({"tool_choice": {}}, "tool_choice.type"),
     ({"tool_choice": {"type": "function"}, "tools": [TOOL]}, "tool_choice.name"),
     ({"tool_choice": {"type": "function", "name": "other"}, "tools": [TOOL]}, "tool_choice"),
-    ({"tool_choice": {"type": "web_search"}, "tools": [TOOL, {"type": "web_search"}]}, "tool_choice"),
+    ({"tool_choice": {"type": "shell"}, "tools": [TOOL, {"type": "shell"}]}, "tool_choice"),
     ({"tool_choice": {"type": "allowed_tools", "tools": []}, "tools": [TOOL]}, "tool_choice.tools"),
     ({"tool_choice": "required"}, "tool_choice"),
     ({"parallel_tool_calls": "x"}, "parallel_tool_calls"),

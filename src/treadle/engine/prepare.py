@@ -67,6 +67,7 @@ class Preparation:
     approvals: Approvals | None = None
     search: WebSearch | None = None
     reader: PageReader | None = None
+    search_limit: int = 8
     tool_seconds: float = 120.0
     max_seconds: float = 3600.0
     default_model: str = ""
@@ -148,7 +149,7 @@ async def gather(scope: Scope, request: ContextFields, given: Preparation) -> Co
     past = [*history.items, *items]
     sources = resolve_sources(tools.hosted, history.items, given.rules) if given.remote is not None else []
     approved = approved_calls(inputs, history.items, sources)
-    add_web_search(tools, given.search, given.reader)
+    add_web_search(tools, given.search, given.reader, given.search_limit)
     if not sources:
         tools.settle_choice()
     permitted = {call.request.id for call in approved}

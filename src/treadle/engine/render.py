@@ -212,7 +212,9 @@ class _Drawing:
         given = {"query": action.query, "url": action.url, "pattern": action.pattern}
         arguments = encode({key: value for key, value in given.items() if isinstance(value, str)}).decode()
         name = "web_search" if action.type == "search" else action.type
-        text = item.results if isinstance(item.results, str) else "(The results are not kept.)"
+        if not isinstance(item.results, str):
+            return  # another server's search, whose results we do not have
+        text = item.results
         self._hosted(item.id or "", self._tools.web_name(name), arguments, wrapped(text, item.id or ""))
 
     def _attach(self, item_id: str | None, attached: list[ModelPart]) -> None:

@@ -18,7 +18,8 @@ from treadle.scope import Scope
 from treadle.wire.base import decode, encode
 from treadle.wire.hosted import WEB_SEARCH, DomainFilter, Location, WebSearchDeclaration, web_search_decoder
 
-_LIMITS = {"low": 4, "medium": 8, "high": 16}
+_SHARE = {"low": 0.5, "medium": 1.0, "high": 2.0}
+"""Of the configured number of results."""
 _SNIPPET = {"low": 300, "medium": 800, "high": 2_000}
 _PAGE = {"low": 8_000, "medium": 24_000, "high": 60_000}
 _AROUND = 300
@@ -39,11 +40,14 @@ class WebRunner:
 
     exclusive = False
 
-    def __init__(self, declared: WebSearchDeclaration, search: WebSearch | None, reader: PageReader | None) -> None:
+    def __init__(
+        self, declared: WebSearchDeclaration, search: WebSearch | None, reader: PageReader | None, limit: int
+    ) -> None:
         self._filters = declared.filters or DomainFilter()
         self._place = declared.user_location or Location()
         self._size = declared.search_context_size or "medium"
         self._search = search
+        self._limit = max(1, round(limit * _SHARE[self._size]))
         self._reader = reader
 
     async def run(self, name: str, arguments: str, scope: Scope) -> ToolOutcome:
@@ -67,7 +71,7 @@ class WebRunner:
                 allowed=self._filters.allowed_domains or [],
                 blocked=self._filters.blocked_domains or [],
                 country=self._place.country,
-                limit=_LIMITS[self._size],
+                limit=self._limit,
             )
         )
         if not found:
@@ -114,13 +118,13 @@ class WebRunner:
         return not under(self._filters.blocked_domains)
 
 
-def add_web_search(tools: ToolSet, search: WebSearch | None, reader: PageReader | None) -> None:
+def add_web_search(tools: ToolSet, search: WebSearch | None, reader: PageReader | None, limit: int) -> None:
     """Offers the functions for the first declaration of web search in the set. InvalidRequest for a bad one."""
     for at, tool in tools.hosted:
         if tool.kind in WEB_SEARCH:
             declared = decode(web_search_decoder, tool.raw, at)
             if declared.external_web_access is not False:
-                tools.add_web(FUNCTIONS, "web_search", WebRunner(declared, search, reader))
+                tools.add_web(FUNCTIONS, "web_search", WebRunner(declared, search, reader, limit))
             return
 
 

@@ -35,6 +35,7 @@ _REASONS = {
     409: "Another response is being made in the conversation.",
     413: "The body is too large.",
     415: "The body is not JSON, or compressed in an unknown way.",
+    424: "An MCP server cannot be used; the message names it and the cause.",
     429: "The model server is at its limit; `Retry-After` may say for how long.",
     500: "A fault of this server; the message has a number under which the log has the details.",
     502: "The model server cannot be reached, failed, or broke off.",

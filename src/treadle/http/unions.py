@@ -7,7 +7,7 @@ from typing import get_args
 
 from treadle.http.schemas import Components, Schema, reference
 from treadle.wire.base import Name
-from treadle.wire.items import ItemReference, TypedItem
+from treadle.wire.items import HOSTED_KINDS, ItemReference, TypedItem
 from treadle.wire.tools import HOSTED, AllowedTool, CustomTool, FunctionTool, NamespaceTool
 
 _TOOLS = FunctionTool | CustomTool | NamespaceTool
@@ -24,7 +24,10 @@ def define(components: Components) -> None:
     schemas["OtherItem"] = {
         "type": "object",
         "description": "An item of another kind: kept, shown unchanged, hidden from models.",
-        "properties": {"id": {"type": ["string", "null"]}, "type": _other([*kinds, "item_reference"], 64)},
+        "properties": {
+            "id": {"type": ["string", "null"]},
+            "type": _other([*(k for k in kinds if k not in HOSTED_KINDS), "item_reference"], 64),
+        },
         "required": ["type"],
     }
     schemas["Item"] = {

@@ -22,7 +22,8 @@ class SqlApprovals(ports.Approvals):
 
 def _claim(connection: Connection, scope: Scope, request_id: str) -> bool:
     written = connection.change(
-        "INSERT INTO approvals (request, tenant, owner, answered_at) VALUES (?, ?, ?, ?) ON CONFLICT (request) DO NOTHING",
+        "INSERT INTO approvals (request, tenant, owner, answered_at) VALUES (?, ?, ?, ?) "
+        "ON CONFLICT (request) DO NOTHING",
         (request_id, scope.tenant, scope.owner, int(time.time())),
     )
     return written == 1

@@ -208,7 +208,7 @@ def decode_stored(kind: str, item_id: str, data: bytes) -> Item:
 
 
 _TYPED_KINDS = frozenset(_KINDS.values())
-_HOSTED_KINDS = frozenset(
+HOSTED_KINDS = frozenset(
     _KINDS[kind] for kind in (McpListTools, McpCall, McpApprovalRequest, McpApprovalResponse, WebSearchCall)
 )
 
@@ -265,7 +265,7 @@ def _decode_loose(raw: Raw, at: str) -> list[Item | ItemReference]:
     if kind == "message":
         fields["type"] = Raw(b'"message"')
         return _loose_message(fields, at)
-    if kind == "item_reference" or (kind in _TYPED_KINDS and kind not in _HOSTED_KINDS):
+    if kind == "item_reference" or (kind in _TYPED_KINDS and kind not in HOSTED_KINDS):
         fields["type"] = Raw(encode(kind))
         item = decode(_typed, encode(fields), at)
         return [item] if isinstance(item, ItemReference) else [tidied(item)]

@@ -131,8 +131,8 @@ def test_a_choice_becomes_what_the_first_call_is_told(choice: Any, first: str | 
     ("declared", "choice"),
     [
         ([], "required"),
-        ([{"type": "web_search"}], "required"),
-        ([{"type": "web_search"}], {"type": "web_search"}),
+        ([{"type": "code_interpreter"}], "required"),
+        ([{"type": "code_interpreter"}], {"type": "code_interpreter"}),
         ([function("look")], {"type": "function", "name": "act"}),
         ([function("look")], {"type": "mcp", "server_label": "s"}),
         ([function("look")], {"type": "shell"}),
