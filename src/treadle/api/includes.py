@@ -35,6 +35,8 @@ def shown(item: StoredItem, include: Collection[str]) -> Raw:
         return Raw(encode(fields))
     if item.kind == "message":
         return _message(item.data, include)
+    if item.kind == "web_search_call" and "web_search_call.results" not in include:
+        item = StoredItem(item.id, item.kind, bytes(_less(Raw(item.data), "results")))
     if (hosted := _HOSTED.get(item.kind)) is not None and hosted[0] not in include:
         return _without(Raw(item.data), hosted[1])
     return Raw(item.data)
@@ -70,6 +72,11 @@ def _without(raw: Raw, path: tuple[str, ...]) -> Raw:
         case _:
             return raw
     return Raw(encode(fields))
+
+
+def _less(raw: Raw, name: str) -> Raw:
+    """The object without the key."""
+    return _popped(raw, name) if b'"' + name.encode() + b'"' in bytes(raw) else raw
 
 
 def _popped(raw: Raw, name: str) -> Raw:

@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
 import msgspec
+from msgspec import Raw
 
 from treadle.api.includes import shown
 from treadle.api.locks import ConversationLocks
@@ -34,7 +35,7 @@ from treadle.ports import (
 from treadle.scope import Scope
 from treadle.wire.base import encode
 from treadle.wire.events import Event
-from treadle.wire.items import encode_item, kind_of
+from treadle.wire.items import Item, WebSearchCall, encode_item, kind_of
 from treadle.wire.lists import ItemList, ResponseList
 from treadle.wire.responses import CountTokens, CreateResponse, InputTokens, ListedResponse, Response, ResponseDeleted
 
@@ -252,10 +253,18 @@ def _settled_turn(turn: Turn) -> SettledTurn:
     return SettledTurn(
         row=_row(turn.response),
         inputs=_stored(plan),
-        outputs=[StoredItem(turn.items[i].id or "", kinds[i], bytes(raw)) for i, raw in sorted(turn.raws.items())],
+        outputs=[
+            StoredItem(turn.items[i].id or "", kinds[i], _kept(turn.items[i], raw))
+            for i, raw in sorted(turn.raws.items())
+        ],
         base=plan.base,
         append_to_conversation=plan.append_to_conversation and turn.response.status in ("completed", "incomplete"),
     )
+
+
+def _kept(item: Item, raw: Raw) -> bytes:
+    """The item as it is stored: a search with its results, which the client may not have asked to see."""
+    return encode_item(item) if isinstance(item, WebSearchCall) else bytes(raw)
 
 
 def _so_far(turn: Turn, include: Sequence[str]) -> Response:

@@ -6,16 +6,19 @@ Items open in increasing output index; those still open at the end of the call c
 
 from __future__ import annotations
 
-from msgspec import Struct, field
+from msgspec import Raw, Struct, field
 
 from treadle.engine.calls import Call, announce, conclude, is_object, start_call
+from treadle.engine.citations import span
 from treadle.engine.toolset import Binding
 from treadle.engine.turn import Turn
 from treadle.errors import UpstreamBadStream
 from treadle.ids import new_id
-from treadle.ports import CallFragment, FinishReason, ModelChunk, ModelUsage, TokenLogprob, ToolOutcome
+from treadle.ports import CallFragment, FinishReason, ModelChunk, ModelUsage, SearchResult, TokenLogprob, ToolOutcome
+from treadle.wire.base import encode
 from treadle.wire.content import OutputText, ReasoningText, Refusal
 from treadle.wire.events import (
+    AnnotationAdded,
     ContentPartAdded,
     ContentPartDone,
     Event,
@@ -46,6 +49,7 @@ class _Part(Struct):
     content_index: int = 0
     texts: list[str] = field(default_factory=list)
     logprobs: list[TokenLogprob] = field(default_factory=list)
+    annotations: list[Raw] = field(default_factory=list)
     closed: list[OutputText | Refusal] = field(default_factory=list)
 
 
@@ -173,6 +177,32 @@ class Assembler:
             self._open_message("text", out)
         self._append_text(text, logprobs, out)
 
+    def cite(self, source: SearchResult, out: list[Event]) -> None:
+        """The text so far ends with something that `source` supports."""
+        part = self._part
+        if part is None or part.kind != "text":
+            return
+        start, end = span("".join(part.texts))
+        citation = {
+            "type": "url_citation",
+            "url": source.url,
+            "title": source.title,
+            "start_index": start,
+            "end_index": end,
+        }
+        annotation = Raw(encode(citation))
+        out.append(
+            AnnotationAdded(
+                sequence_number=self._turn.next_sequence(),
+                item_id=part.item.id or "",
+                output_index=part.index,
+                content_index=part.content_index,
+                annotation_index=len(part.annotations),
+                annotation=annotation,
+            )
+        )
+        part.annotations.append(annotation)
+
     def _append_text(self, text: str, logprobs: list[TokenLogprob] | None, out: list[Event]) -> None:
         part = self._part
         assert part is not None
@@ -214,7 +244,7 @@ class Assembler:
         part = self._part
         if part is not None and isinstance(part.item, Message):
             part.closed.append(self._finish_part(part, out))
-            part.kind, part.texts, part.logprobs = kind, [], []
+            part.kind, part.texts, part.logprobs, part.annotations = kind, [], [], []
             part.content_index += 1
         else:
             self._leave_part(out)
@@ -312,7 +342,7 @@ class Assembler:
         sequence, item_id, index, at = turn.next_sequence(), part.item.id or "", part.index, part.content_index
         done: OutputText | Refusal
         if part.kind == "text":
-            done = OutputText(text=text, logprobs=part.logprobs)
+            done = OutputText(text=text, annotations=part.annotations, logprobs=part.logprobs)
             out.append(
                 OutputTextDone(
                     sequence_number=sequence,

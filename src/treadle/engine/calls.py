@@ -6,7 +6,7 @@ complete with its arguments.
 
 from __future__ import annotations
 
-from msgspec import UNSET, DecodeError, Raw, Struct
+from msgspec import UNSET, DecodeError, Raw, Struct, structs
 from msgspec.json import Decoder
 
 from treadle.engine.toolset import Binding
@@ -262,20 +262,23 @@ class SearchCall(Call):
         )
 
     def settle(self, outcome: ToolOutcome, out: list[Event]) -> None:
-        item = self.search
+        item, turn, include = self.search, self._turn, self._turn.plan.include
         item.status = "failed" if outcome.failed else "completed"
         item.results = outcome.text
-        if outcome.sources and item.action.type == "search":
+        if item.action.type == "search":
             item.action.sources = [
                 {"type": Raw(b'"url"'), "url": Raw(encode(source.url))} for source in outcome.sources
             ]
         out.append(
-            WebSearchCallCompleted(
-                sequence_number=self._turn.next_sequence(), item_id=item.id or "", output_index=self.index
-            )
+            WebSearchCallCompleted(sequence_number=turn.next_sequence(), item_id=item.id or "", output_index=self.index)
         )
-        self._turn.cite_from(outcome.sources)
-        conclude(self._turn, item, self.index, out)
+        turn.cite_from(outcome.sources)
+        # The store keeps all of it, for later turns; the client sees what it asked for.
+        action = item.action
+        if "web_search_call.action.sources" not in include:
+            action = structs.replace(action, sources=UNSET)
+        results = item.results if "web_search_call.results" in include else UNSET
+        conclude(turn, structs.replace(item, action=action, results=results), self.index, out)
 
 
 def start_call(turn: Turn, binding: Binding, call_id: str) -> Call:

@@ -120,6 +120,7 @@ async def prepare(scope: Scope, request: CreateResponse, given: Preparation) -> 
         max_parallel_tools=given.max_parallel_tools,
         seal=given.sealer.seal if "reasoning.encrypted_content" in include else None,
         want_logprobs=want_logprobs,
+        include=include,
         base=context.base,
         history=context.history,
         append_to_conversation=request.conversation_id is not None,

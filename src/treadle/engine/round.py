@@ -8,9 +8,10 @@ from contextlib import aclosing
 import msgspec
 
 from treadle.engine.assembler import Assembler, ModelCallMade
+from treadle.engine.citations import CitationScanner
 from treadle.engine.structured import HeldText, withholds
 from treadle.engine.turn import Again, ClientAction, Finished, RoundDecision, Stopped, Turn
-from treadle.ports import ModelMessage, ModelRequest
+from treadle.ports import ModelChunk, ModelMessage, ModelRequest, SearchResult
 from treadle.wire.events import Event
 
 
@@ -25,6 +26,7 @@ class Round:
         self._held = HeldText() if withholds(turn.plan) and not final else None
         self._counted = False
         self.assembler = Assembler(turn)
+        self._citations = CitationScanner(turn.sources) if turn.sources else None
         self.made: list[ModelCallMade] = []
         self.decision: RoundDecision = Finished()
         self.unfit = False
@@ -32,15 +34,33 @@ class Round:
 
     async def events(self) -> AsyncGenerator[list[Event], None]:
         """One batch per network read. Upstream faults are raised; `abort` then closes what is open."""
-        assembler, held = self.assembler, self._held
+        held = self._held
         stream = self._turn.plan.model.stream(self._request())
         async with aclosing(stream) as chunks:
             async for batch in chunks:
                 out: list[Event] = []
-                assembler.feed(batch if held is None else held.filter(batch), out)
+                self._fold(batch if held is None else held.filter(batch), out)
                 if out:
                     yield out
         yield self._conclude()
+
+    def _fold(self, chunks: list[ModelChunk], out: list[Event]) -> None:
+        """Feeds the assembler; citation marks are looked for only when there is something to cite."""
+        if self._citations is None:
+            self.assembler.feed(chunks, out)
+            return
+        for chunk in chunks:
+            if chunk.text:
+                self._cited(self._citations.feed(chunk.text), out)
+                chunk.text = ""
+            self.assembler.feed([chunk], out)
+
+    def _cited(self, pieces: list[str | SearchResult], out: list[Event]) -> None:
+        for piece in pieces:
+            if isinstance(piece, str):
+                self.assembler.feed([ModelChunk(text=piece)], out)
+            else:
+                self.assembler.cite(piece, out)
 
     def abort(self, out: list[Event]) -> None:
         """Closes what is open, after a fault or when nobody listens any more; what was used is still counted."""
@@ -62,7 +82,8 @@ class Round:
         if held is not None and turn.plan.output_format is not None:
             self.unfit = not cut and not assembler.called and not held.fits(turn.plan.output_format)
             if not self.unfit:
-                assembler.feed(held.release(), out)
+                self._fold(held.release(), out)
+        self._cited(self._citations.finish() if self._citations is not None else [], out)
         self.made = assembler.finish("incomplete" if cut else "completed", out)
         self.decision = self._decide(cut)
         return out

@@ -77,6 +77,7 @@ class Plan:
     seal: Callable[[str], str] | None = None
     """Encrypts reasoning for the client; set when it asked for it."""
     want_logprobs: bool = False
+    include: frozenset[str] = frozenset()
     base: Checkpoint | None = None
     history: History = field(default_factory=lambda: History([], 0))
     """What stands before `inputs`, kept for the turn that will continue this one."""
@@ -124,8 +125,8 @@ class Turn:
     fault: ServerError | None = None
     images: dict[str, list[ImagePart]] = field(default_factory=dict)
     """Pictures that this turn's tools gave, by item; the items themselves hold text."""
-    sources: list[SearchResult] = field(default_factory=list)
-    """What the model may cite, in the order of its numbers."""
+    sources: dict[int, SearchResult] = field(default_factory=dict)
+    """What the model may cite, by number."""
     settling: bool = False
     """Set when storing began: from then on the outcome stands, whatever happens to the client."""
     interruption: ServerError | None = None
@@ -157,7 +158,7 @@ class Turn:
             self.images[item_id] = images
 
     def cite_from(self, sources: list[SearchResult]) -> None:
-        self.sources.extend(sources)
+        self.sources.update({source.number: source for source in sources})
 
     def add_usage(self, usage: ModelUsage) -> None:
         total = self.usage

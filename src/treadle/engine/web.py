@@ -47,6 +47,8 @@ class WebRunner:
         self._place = declared.user_location or Location()
         self._size = declared.search_context_size or "medium"
         self._search = search
+        self._numbers = 0
+        """Results shown so far; a citation names one by its number."""
         self._limit = max(1, round(limit * _SHARE[self._size]))
         self._reader = reader
 
@@ -76,9 +78,11 @@ class WebRunner:
         )
         if not found:
             return ToolOutcome("Nothing was found.", untrusted=True)
+        for result in found:
+            result.number = self._numbers = self._numbers + 1
         lines = [
-            f"{number}. {result.title}\n{result.url}\n{result.text[: _SNIPPET[self._size]]}"
-            for number, result in enumerate(found, 1)
+            f"【{result.number}】 {result.title}\n{result.url}\n{result.text[: _SNIPPET[self._size]]}"
+            for result in found
         ]
         return ToolOutcome("\n\n".join(lines), sources=found, untrusted=True)
 
@@ -136,7 +140,8 @@ def _schema(**properties: str) -> Raw:
 FUNCTIONS = (
     ModelFunction(
         name="web_search",
-        description="Searches the web. Gives titles, addresses and excerpts of pages.",
+        description="Searches the web. Gives numbered titles, addresses and excerpts of pages. "
+        "Behind every statement that a result supports, write its number like this: 【3】.",
         parameters=_schema(query="What to search for."),
     ),
     ModelFunction(

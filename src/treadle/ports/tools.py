@@ -30,6 +30,8 @@ class SearchResult(msgspec.Struct):
     url: str
     title: str
     text: str
+    number: int = 0
+    """Under which the model may cite it; given by what shows it to the model."""
 
 
 class ToolOutcome(msgspec.Struct):
