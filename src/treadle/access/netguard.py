@@ -193,6 +193,8 @@ def split_url(url: str) -> tuple[str, int]:
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port
+        if not host.isascii():
+            host = parts.netloc.partition(":")[0]  # small letters as IDNA has them, not as Python does
     except ValueError:
         raise OddAddress(f"'{_shown(url)}' is not a valid URL.") from None
     scheme = parts.scheme.lower()

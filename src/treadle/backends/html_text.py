@@ -30,6 +30,8 @@ _BLOCKS = frozenset(
     "address article aside blockquote body center dd details div dl dt fieldset figcaption figure footer form header "
     "hr html li main menu nav ol p section summary table tbody tfoot thead tr ul caption".split()
 )
+_IN_CELLS = frozenset({"p", "div", "center"})
+"""Blocks that are part of their cell in a table; others show that the table is there for the layout."""
 _VOID = frozenset("area base br col embed hr img input link meta source track wbr".split())
 _HIDDEN_STYLE = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden", re.IGNORECASE)
 
@@ -89,6 +91,7 @@ class _Reader:
         """The lists around: the number of the last item, or None for one without numbers."""
         self._fresh_list = False
         self._row: list[str] | None = None
+        self._in_cell = False
         self._main: dict[str, int] = {}
         self._chrome: dict[str, int] = {}
         """Open elements that make up the main part, and those around it: the element's name and how many deep."""
@@ -118,8 +121,7 @@ class _Reader:
         if name not in _VOID and (name in _UNSEEN or _is_hidden(tag.attributes)):
             self._unseen = (name, 1)
             return
-        if name in _BLOCKS or name in _HEADINGS or name == "pre":
-            self.flush()
+        self._part(name)
         self._enter(tag)
 
     def _enter(self, tag: Open) -> None:
@@ -144,6 +146,7 @@ class _Reader:
             self._row = []
         elif name in ("td", "th"):
             self._cell()
+            self._in_cell = self._row is not None
         elif name == "br":
             self._line.append("\n" if self._pre else "\u2028")
         elif name == "a":
@@ -163,8 +166,7 @@ class _Reader:
             self._cell()
         elif name == "a":
             self._end_link()
-        if name in _BLOCKS or name in _HEADINGS or name == "pre":
-            self.flush()
+        self._part(name)
         if name in _HEADINGS:
             self._heading = 0
         elif name == "pre":
@@ -177,12 +179,19 @@ class _Reader:
                 if not marks[name]:
                     del marks[name]
 
+    def _part(self, name: str) -> None:
+        """Ends the block that is being written if a tag of that name does."""
+        if self._row is not None and name in _IN_CELLS:
+            self._line.append(" ")
+        elif name in _BLOCKS or name in _HEADINGS or name == "pre":
+            self.flush()
+
     def flush(self) -> None:
         """Ends the block that is being written."""
         self._end_link()
         if self._row is not None:
             self._cell()
-            text, self._row = " | ".join(self._row), None
+            text, self._row = " | ".join(self._row).rstrip(" |"), None
             if text.strip(" |"):
                 self._add(text, tight=bool(self.blocks) and " | " in self.blocks[-1].text)
             self._prefix = ""
@@ -214,13 +223,14 @@ class _Reader:
         self._prefix = "  " * max(0, min(len(self._lists), 8) - 1) + mark + " "
 
     def _cell(self) -> None:
-        """Moves what was written into the row's next cell; a start and an end tag may both say so."""
+        """Moves what was written into the row; a cell's end may be marked by its own tag or by the next one."""
         self._end_link()
         text, self._line = _squeezed("".join(self._line)).replace("\n", " "), []
         if self._row is None:
             self._line = [text, " "] if text else []
-        elif text:
+        elif text or self._in_cell:
             self._row.append(text)
+        self._in_cell = False
 
     def _start_link(self, href: str) -> None:
         self._end_link()

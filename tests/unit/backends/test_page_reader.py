@@ -84,6 +84,8 @@ def test_what_surrounds_the_content_is_left_out_unless_there_is_nothing_else() -
         ("</div></nav></main>a", "a"),
         ("<![CDATA[x]]>a<?php y ?>b", "ab"),
         ("<td>a</td><td>b</td>", "a b"),
+        ("<table><tr><td>a<td><td>c<tr><td></td><td><p>b</p><p>c</p></td><td></table>d", "a |  | c\n | b c\n\nd"),
+        ("<table><tr><td><h1>Layout</h1><p>a</table>", "# Layout\n\na"),
         ("", ""),
     ],
 )
