@@ -1,6 +1,7 @@
 # Everything a newcomer needs; only python3 (3.11 or newer) and make have to be there.
 #
-#   make serve   set up once, then start the server: works without network from the second time on
+#   make serve   set up once, then start the server: works without network from the second time on;
+#                flags go into SERVE_ARGS: make serve SERVE_ARGS="--port 9000"
 #   make test    the tests
 #   make check   all gates: format, lint, types, tests, docs, bench smoke
 #   make bench   the benchmarks in bench/
@@ -29,27 +30,27 @@ help:
 	@sed -n 's/^#   //p' Makefile
 
 $(VENV_STAMP): scripts/make_venv.py
-	$(PYTHON) scripts/make_venv.py $(VENV)
+	@$(PYTHON) scripts/make_venv.py $(VENV)
 	@touch $@
 
 $(SERVE_STAMP): $(VENV_STAMP) pyproject.toml
-	$(PY) -m pip install --quiet --disable-pip-version-check -e '.[knowledge,local]'
-	$(BIN)/treadle setup
+	@$(PY) scripts/install.py '.[knowledge,local]'
+	@$(BIN)/treadle setup --from-make
 	@touch $@
 
 $(TEST_STAMP): $(VENV_STAMP) pyproject.toml
-	$(PY) -m pip install --quiet --disable-pip-version-check -e '.[knowledge,local,test]'
-	$(BIN)/treadle setup
+	@$(PY) scripts/install.py '.[knowledge,local,test]'
+	@$(BIN)/treadle setup --from-make
 	@touch $@
 
 $(DEV_STAMP): $(TEST_STAMP) pyproject.toml
-	$(PY) -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@$(PY) scripts/install.py '.[dev]'
 	@touch $@
 
 setup: $(SERVE_STAMP)
 
 serve: $(SERVE_STAMP)
-	$(BIN)/treadle go $(SERVE_ARGS)
+	@$(BIN)/treadle go --from-make $(SERVE_ARGS)
 
 test: $(TEST_STAMP)
 	$(PY) -m pytest $(TEST_ARGS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from treadle.cli.invocation import program
 from treadle.settings import Settings
 
 MODEL_ID = "local/smollm2-135m-instruct"
@@ -21,5 +22,6 @@ def why_not(settings: Settings) -> str:
         require_module("xllamacpp", "local")
         WeightStore(Path(settings.data_dir)).find(SMOLLM2, own)
     except ModelNotInstalled as missing:
-        return missing.message
+        # The library cannot know how its user calls us.
+        return missing.message.replace("`treadle setup`", f"`{program()} setup`")
     return ""

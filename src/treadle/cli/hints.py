@@ -58,7 +58,7 @@ def try_it(model: str) -> list[str]:
     """A first request to copy; without a model, the request that lists them."""
     if not model:
         return ["  try it   curl -s {url}/v1/models   (which models there are)"]
-    body = f'{{"model": "{model}", "input": "Say hello."}}'
+    body = f'{{"model": "{model}", "input": "Write one sentence about the sea."}}'
     return [
         "  try it   curl -s {url}/v1/responses -H 'content-type: application/json' \\",
         f"             -d '{body}'",

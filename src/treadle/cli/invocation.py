@@ -11,7 +11,7 @@ from pathlib import Path
 def program() -> str:
     """What to type for `treadle` here: `treadle`, `.venv/bin/treadle`, `python3 -m treadle`."""
     started = Path(sys.argv[0])
-    if started.name == "__main__.py":
+    if started.parts[-2:] == ("treadle", "__main__.py"):
         return f"{_typed(Path(sys.executable))} -m treadle"
     if started.stem != "treadle":
         return "treadle"  # called from a program, of which nothing is known

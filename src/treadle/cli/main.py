@@ -8,12 +8,13 @@ import sys
 from collections.abc import Sequence
 
 from treadle import __version__
+from treadle.cli.invocation import program
 
 _DESCRIPTION = """\
 Treadle is a server for agents. It speaks the OpenAI Responses API in front of any model server that speaks chat
 completions, and keeps responses and conversations.
 
-First time here?  `treadle go` finds a model and starts. Programs then use http://127.0.0.1:8321/v1 as base URL."""
+First time here?  `{program} go` finds a model and starts. Programs then use http://127.0.0.1:8321/v1 as base URL."""
 
 _CONFIG_HELP = "configuration file; default: what TREADLE_CONFIG names, else treadle.yaml here, else none"
 
@@ -38,7 +39,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def build_parser() -> argparse.ArgumentParser:
     """All commands and flags."""
     parser = argparse.ArgumentParser(
-        prog="treadle", description=_DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog=program(),
+        description=_DESCRIPTION.format(program=program()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"treadle {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="command")

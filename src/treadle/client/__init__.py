@@ -120,5 +120,5 @@ def _require_openai() -> None:
         importlib.import_module("openai")
     except ImportError:
         raise ImportError(
-            "The in-process client needs the `openai` package: pip install 'treadle[client]'", name="openai"
+            "The in-process client needs the `openai` package: pip install 'openai>=2'", name="openai"
         ) from None

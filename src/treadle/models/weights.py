@@ -98,8 +98,8 @@ def require_module(module: str, extra: str) -> None:
     """ModelNotInstalled, naming the extra, unless `module` can be imported."""
     if importlib.util.find_spec(module) is None:
         raise ModelNotInstalled(
-            f"This needs the Python package {module}, which is not installed. "
-            f"Run `treadle setup`, or install treadle with its extra: pip install 'treadle[{extra}]'."
+            f"This needs the Python package {module}, which is not installed (extra `{extra}`). "
+            "Run `treadle setup` to install it."
         )
 
 

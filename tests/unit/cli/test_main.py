@@ -11,6 +11,8 @@ import pytest
 from treadle import __version__
 from treadle.cli.main import build_parser, main
 
+ROOT = Path(__file__).parents[3]
+
 
 def commands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
     """The parsers of the commands, by name."""
@@ -31,7 +33,9 @@ def test_python_m_treadle_is_the_command(bare: Path) -> None:
 
 def test_without_a_command_the_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 2
-    assert "treadle go" in capsys.readouterr().out
+    assert "`treadle go` finds a model" in capsys.readouterr().out
+    done = run(cwd=ROOT)
+    assert " -m treadle go` finds a model" in done.stdout
 
 
 def test_an_unknown_command_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:

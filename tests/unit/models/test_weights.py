@@ -136,7 +136,7 @@ def test_the_install_command_pins_versions_and_leaves_dependencies_out() -> None
 
 
 def test_a_missing_library_is_named_with_its_extra() -> None:
-    with pytest.raises(ModelNotInstalled, match=r"no_such_library.*treadle\[local\]"):
+    with pytest.raises(ModelNotInstalled, match=r"no_such_library.*`local`.*treadle setup"):
         require_module("no_such_library", "local")
 
 
