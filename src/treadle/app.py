@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -31,6 +31,7 @@ from treadle.backends.search import open_search
 from treadle.engine.prepare import Preparation
 from treadle.engine.recent import RecentHistories
 from treadle.engine.sources import RemoteRules
+from treadle.errors import InvalidRequest
 from treadle.http.guard import Guard
 from treadle.http.openapi import OpenApiRoutes
 from treadle.http.routes.admin import AdminRoutes
@@ -108,7 +109,7 @@ class Services:
         )
         store, conversations = SqlResponses(self._database), SqlConversations(self._database)
         locks, recent = ConversationLocks(), RecentHistories()
-        self._guard = OutgoingGuard(settings.outgoing.allow)
+        self._guard = _guard(settings.outgoing.allow)
         connectors = {connector.connector_id: _connector(connector) for connector in settings.connectors}
         self._preparation = preparation = Preparation(
             router=self.router,
@@ -185,7 +186,10 @@ class Services:
         self._preparation.reader = HttpPageReader(self._outgoing)
         if settings.web_search.kind:
             search = settings.web_search
-            self._preparation.search = open_search(search.kind, search.url, search.key, session)
+            try:
+                self._preparation.search = open_search(search.kind, search.url, search.key, session)
+            except ValueError as error:
+                raise InvalidRequest(str(error)) from None
 
     async def stop(self) -> None:
         """Lets running work end, then closes everything, last opened first."""
@@ -206,6 +210,14 @@ class Services:
         while True:
             await asyncio.sleep(LEASE_SECONDS / 3)
             await self.responses.renew()
+
+
+def _guard(allow: Sequence[str]) -> OutgoingGuard:
+    """InvalidRequest for an entry that is none, so that starting ends with one line about it."""
+    try:
+        return OutgoingGuard(allow)
+    except ValueError as error:
+        raise InvalidRequest(str(error)) from None
 
 
 def _connector(given: ConnectorSettings) -> Connector:
