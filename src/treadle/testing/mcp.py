@@ -95,6 +95,7 @@ class FakeMcpServer:
         tools: Sequence[FakeTool] = (),
         page: int = 100,
         json_answers: bool = False,
+        port: int = 0,
     ) -> None:
         self.speech = speech
         self.token = token
@@ -109,6 +110,8 @@ class FakeMcpServer:
         """Names of tools whose call was cancelled while it ran."""
         self.troubles: list[Trouble] = []
         """Looked at in order for each request; the first that applies answers."""
+        self.moved: dict[str, Trouble] = {}
+        """Answers by path, such as redirects."""
         self._arrivals: list[tuple[Callable[[McpRequest], bool], int, Gate]] = []
         self._cancels: list[tuple[int, Gate]] = []
         self._lock = threading.Lock()
@@ -121,7 +124,7 @@ class FakeMcpServer:
         self._uvicorn: uvicorn.Server | None = None
         self._thread: threading.Thread | None = None
         self._incarnation: _Incarnation | None = None
-        self.port = 0
+        self.port = port
 
     @property
     def root(self) -> str:
@@ -166,9 +169,7 @@ class FakeMcpServer:
         """Cuts every connection at once, without a word."""
 
         async def drop() -> None:
-            assert self._uvicorn is not None
-            for connection in list(self._uvicorn.server_state.connections):
-                connection.transport.abort()
+            self._cut()
 
         self._do(drop())
 
@@ -186,7 +187,8 @@ class FakeMcpServer:
     def __enter__(self) -> Self:
         # With the protocol named, asyncio sends small pieces at once (TCP_NODELAY).
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-        listener.bind(("127.0.0.1", 0))
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("127.0.0.1", self.port))
         self.port = listener.getsockname()[1]
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(listener)), name="fake-mcp-server")
         self._thread.start()
@@ -234,22 +236,31 @@ class FakeMcpServer:
         self._incarnation = await _Incarnation(self).begin()
         serving = asyncio.create_task(self._uvicorn.serve([listener]))
         await self._stop.wait()
-        await self._end_streams()
-        await self._incarnation.end()
         self._uvicorn.should_exit = True
+        await self._end_streams()
         await serving
+        await self._incarnation.end()
 
     async def _reborn(self) -> None:
         assert self._incarnation is not None
+        gone, self._incarnation = self._incarnation, await _Incarnation(self).begin()
         await self._end_streams()
-        await self._incarnation.end()
-        self._incarnation = await _Incarnation(self).begin()
+        await gone.end()
 
     async def _end_streams(self) -> None:
+        """Cuts all connections, as the end of a process does, and waits until the SDK has noticed."""
+        self._cut()
         streams = list(self._streams)
+        if streams:
+            await asyncio.wait(streams, timeout=2)
         for task in streams:
             task.cancel()
         await asyncio.gather(*streams, return_exceptions=True)
+
+    def _cut(self) -> None:
+        assert self._uvicorn is not None
+        for connection in list(self._uvicorn.server_state.connections):
+            connection.transport.abort()
 
     # ------------------------------------------------------------------------------------- requests
 
@@ -289,15 +300,17 @@ class FakeMcpServer:
 
     def _arrived(self, request: McpRequest) -> Trouble | None:
         with self._lock:
+            trouble = next((one for one in self.troubles if one.rpc in (None, request.rpc) and one.times != 0), None)
+            if trouble is not None and trouble.times is not None:
+                trouble.times -= 1
             self.requests.append(request)
             for fits, number, gate in self._arrivals:
                 if sum(map(fits, self.requests)) >= number:
                     gate.set()
-            trouble = next((one for one in self.troubles if one.rpc in (None, request.rpc) and one.times != 0), None)
-            if trouble is not None and trouble.times is not None:
-                trouble.times -= 1
         if trouble is not None:
             return trouble
+        if request.path in self.moved:
+            return self.moved[request.path]
         if self.token is not None and request.headers.get("authorization") != f"Bearer {self.token}":
             return UNAUTHORIZED
         return None

@@ -16,6 +16,7 @@ import anyio
 import httpx2
 import mcp_types as types
 import msgspec
+from anyio.streams.memory import MemoryObjectSendStream
 from mcp.client import Client, IncomingMessage, InputRequiredRoundsExceededError, Transport
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
@@ -26,7 +27,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from treadle import __version__
 from treadle.ports import RemoteResult, RemoteTool
-from treadle.tools.mcp.exchange import Address, Exchange
+from treadle.tools.mcp.address import Address
+from treadle.tools.mcp.exchange import Exchange
 from treadle.tools.mcp.faults import Attempt, Fault, attempt
 from treadle.tools.mcp.results import result_of, tool_of
 from treadle.tools.mcp.sse import events_and_posts
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _MOST_PAGES = 1000
+_LONGEST_PAUSE = 60.0
 _CALL_RESULT: TypeAdapter[types.CallToolResult | types.InputRequiredResult] = TypeAdapter(
     types.CallToolResult | types.InputRequiredResult
 )
@@ -178,13 +181,22 @@ async def open_link(
 
 
 async def _watch(client: Client, on_change: Callable[[], None]) -> None:
-    """The 2026 protocol tells of changes only to those who ask. Without an answer, lists simply age."""
-    try:
-        async with client.listen(tools_list_changed=True) as changes:
-            async for _ in changes:
-                on_change()
-    except (Exception, BaseExceptionGroup):  # noqa: BLE001 - news are a courtesy; their loss is no fault
-        return
+    """The 2026 protocol tells of changes only to those who ask. Where it does not answer, lists simply age."""
+    known, pause = False, 1.0
+    while True:
+        try:
+            async with client.listen(tools_list_changed=True) as changes:
+                known, pause = True, 1.0
+                async for _ in changes:
+                    on_change()
+        except (Exception, BaseExceptionGroup):  # noqa: BLE001 - news are a courtesy; their loss is no fault
+            if not known:
+                return
+        if pause == 1.0:
+            # What changed since the stream ended, nobody will tell us.
+            on_change()
+        await asyncio.sleep(pause)
+        pause = min(pause * 2, _LONGEST_PAUSE)
 
 
 async def _stop(task: asyncio.Task[None]) -> None:
@@ -229,18 +241,23 @@ async def _over_http(
 @asynccontextmanager
 async def _watched(official: Transport, on_end: Callable[[], None]) -> AsyncGenerator[TransportStreams, None]:
     """The SDK's transport with its messages passed on by us: it tells nobody when they end."""
-    into, out = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    async with official as (messages, sender):
+        into, out = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+        async with into, out, anyio.create_task_group() as group:
+            group.start_soon(_pass_on, messages, into, on_end)
+            yield out, sender
+            group.cancel_scope.cancel()
 
-    async def pass_on(messages: ReadStream[SessionMessage | Exception]) -> None:
-        async with into:
-            try:
-                async for message in messages:
-                    await into.send(message)
-            except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-                pass
-        on_end()
 
-    async with official as (messages, sender), into, out, anyio.create_task_group() as group:
-        group.start_soon(pass_on, messages)
-        yield out, sender
-        group.cancel_scope.cancel()
+async def _pass_on(
+    messages: ReadStream[SessionMessage | Exception],
+    into: MemoryObjectSendStream[SessionMessage | Exception],
+    on_end: Callable[[], None],
+) -> None:
+    async with into:
+        try:
+            async for message in messages:
+                await into.send(message)
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            pass
+    on_end()

@@ -8,12 +8,7 @@ exception group, forgets the status, and logs addresses with everything in them.
 from __future__ import annotations
 
 import asyncio
-import base64
-import functools
-import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from dataclasses import dataclass
-from urllib.parse import unquote, urlsplit, urlunsplit
 
 import httpcore2
 import httpx2
@@ -22,6 +17,7 @@ from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError
 
 from treadle.errors import ServerError
 from treadle.ports import AddressGuard
+from treadle.tools.mcp.address import Address, Guarded, joined, same_origin, tls, unreachable
 from treadle.tools.mcp.faults import Attempt, Fault, attempt, of_status
 
 _NOTICE_SECONDS = 5.0
@@ -33,53 +29,6 @@ _CONNECTIONS = 256
 _REDIRECTS = 5
 _LONGEST_REFUSAL = 64 * 1024
 """Bytes of an error's body that are read to see whether it is a JSON-RPC error."""
-
-_OURS = frozenset(
-    "accept accept-encoding connection content-encoding content-length content-type expect host keep-alive "
-    "last-event-id mcp-method mcp-name mcp-protocol-version mcp-session-id proxy-authorization proxy-connection te "
-    "trailer transfer-encoding upgrade".split()
-)
-"""Headers that belong to the protocol; a caller's are left out."""
-
-
-@dataclass(frozen=True)
-class Address:
-    """Where a server is, apart from the secrets in its URL and headers."""
-
-    url: str
-    query: str
-    headers: tuple[tuple[bytes, bytes], ...]
-    had_credentials: bool
-
-    @staticmethod
-    def of(url: str, headers: Iterable[tuple[str, str]]) -> Address:
-        """Fault for a URL that is none."""
-        parts = urlsplit(url)
-        try:
-            port = parts.port
-        except ValueError as broken:
-            raise Fault("has an address that is no URL", unrun=True) from broken
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise Fault("has an address that is no http or https URL", unrun=True)
-        host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-        netloc = host if port is None else f"{host}:{port}"
-        sent = [(_bytes(name), _bytes(value)) for name, value in headers if name.lower() not in _OURS]
-        if parts.username is not None and not any(name.lower() == b"authorization" for name, _ in sent):
-            pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
-            sent.append((b"authorization", b"Basic " + base64.b64encode(pair.encode())))
-        return Address(
-            url=urlunsplit((parts.scheme, netloc, parts.path or "/", "", "")),
-            query=parts.query,
-            headers=tuple(sent),
-            had_credentials=bool(sent or parts.query),
-        )
-
-
-def _bytes(text: str) -> bytes:
-    try:
-        return text.encode("latin-1")
-    except UnicodeEncodeError:
-        return text.encode()
 
 
 class _Envelope(msgspec.Struct):
@@ -102,12 +51,6 @@ class _Envelope(msgspec.Struct):
 _envelopes = msgspec.json.Decoder(_Envelope)
 
 
-@functools.cache
-def _tls() -> ssl.SSLContext:
-    # Loading the certificates takes tens of milliseconds: once, not for each session.
-    return httpx2.create_ssl_context()
-
-
 class Exchange(httpx2.AsyncBaseTransport):
     """The transport of one session's HTTP client. With `answers_apart` (SSE) a request is answered on another
     stream and its sender waits here, so faults are raised."""
@@ -128,11 +71,11 @@ class Exchange(httpx2.AsyncBaseTransport):
         self._apart = answers_apart
         self._notices: set[asyncio.Task[None]] = set()
         self._pool = httpcore2.AsyncConnectionPool(
-            ssl_context=_tls() if self._base.scheme == "https" else None,
+            ssl_context=tls() if self._base.scheme == "https" else None,
             max_connections=_CONNECTIONS,
             max_keepalive_connections=_CONNECTIONS,
             keepalive_expiry=_KEPT_SECONDS,
-            network_backend=None if guard is None else _Guarded(guard),
+            network_backend=None if guard is None else Guarded(guard),
         )
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -184,6 +127,9 @@ class Exchange(httpx2.AsyncBaseTransport):
             said = _envelope(whole)
             if said is None or not said.is_answer:
                 raise Fault("answered with JSON that is no JSON-RPC answer", kind="protocol", number=-32700)
+            if said.id is not None and str(said.id) != str(envelope.id):
+                # The SDK would wait for the right one, which can come no more.
+                raise Fault("answered another request than the one it was sent", kind="protocol")
             return _json(whole, _kept(response))
         finally:
             if response is not None:
@@ -199,7 +145,7 @@ class Exchange(httpx2.AsyncBaseTransport):
         """A status that says no: its JSON-RPC error if it has one, otherwise the fault it means."""
         status = response.status
         if 300 <= status < 400:
-            target = httpx2.URL(self._base).join(_header(response, b"location"))
+            target = joined(self._base, _header(response, b"location"))
             place = f"{target.scheme}://{target.netloc.decode('ascii', 'replace')}"
             raise Fault(f"redirects to {place}, which is not followed: use that address", number=status, unrun=True)
         fault = of_status(status, had_credentials=self._address.had_credentials)
@@ -273,8 +219,8 @@ class Exchange(httpx2.AsyncBaseTransport):
             location = _header(response, b"location")
             if response.status not in (307, 308) or not location:
                 return response
-            target = url.join(location)
-            if not _same_origin(self._base, target) or target.userinfo:
+            target = joined(url, location)
+            if not same_origin(self._base, target) or target.userinfo:
                 return response
             await response.aclose()
             url = target
@@ -303,7 +249,7 @@ class Exchange(httpx2.AsyncBaseTransport):
         except ServerError as refused:
             raise Fault(refused.message, unrun=True, error=refused) from refused
         except (httpcore2.ConnectError, httpcore2.ConnectTimeout, httpcore2.UnsupportedProtocol) as failed:
-            raise Fault(_unreachable(failed, wait), unrun=True, lost=True) from failed
+            raise Fault(unreachable(failed, wait), unrun=True, lost=True) from failed
         except httpcore2.LocalProtocolError as invalid:
             raise Fault("cannot be sent the headers it was configured with", unrun=True) from invalid
         except (httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.TimeoutException) as broken:
@@ -388,67 +334,3 @@ def _envelope(body: bytes) -> _Envelope | None:
         return _envelopes.decode(body)
     except msgspec.DecodeError:
         return None
-
-
-def _same_origin(base: httpx2.URL, target: httpx2.URL) -> bool:
-    if (base.scheme, base.host, base.port) == (target.scheme, target.host, target.port):
-        return True
-    upgraded = (base.scheme, base.port, target.scheme, target.port) == ("http", None, "https", None)
-    return upgraded and base.host == target.host
-
-
-def _unreachable(failed: BaseException, seconds: float) -> str:
-    """The reason in the chain of causes that says most."""
-    if isinstance(failed, httpcore2.ConnectTimeout):
-        return f"cannot be reached: no connection within {seconds:g} s"
-    reason = "no connection"
-    chain, seen = [failed], set[int]()
-    while chain:
-        one = chain.pop()
-        if id(one) in seen:
-            continue
-        seen.add(id(one))
-        match one:
-            case ConnectionRefusedError():
-                return "refused the connection: nothing listens at its address"
-            case ssl.SSLCertVerificationError():
-                return f"has a certificate that is not valid: {one.verify_message}"
-            case ssl.SSLError():
-                reason = "the TLS handshake failed"
-            case OSError() if type(one).__name__ == "gaierror":
-                return "cannot be reached: its host name does not resolve"
-            case OSError() if one.strerror:
-                reason = one.strerror
-            case BaseExceptionGroup():
-                chain += one.exceptions
-            case _:
-                pass
-        chain += [cause for cause in (one.__cause__, one.__context__) if cause is not None]
-    return f"cannot be reached: {reason}"
-
-
-class _Guarded(httpcore2.AsyncNetworkBackend):
-    """Connects only where the guard lets us, to the very addresses that it looked at."""
-
-    def __init__(self, guard: AddressGuard) -> None:
-        self._guard = guard
-        self._inner = httpcore2.AnyIOBackend()
-
-    async def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,  # noqa: ASYNC109 - the signature is httpcore's
-        local_address: str | None = None,
-        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
-    ) -> httpcore2.AsyncNetworkStream:
-        failed: Exception = httpcore2.ConnectError("no address")
-        for address in await self._guard.resolve(host, port):
-            try:
-                return await self._inner.connect_tcp(address, port, timeout, local_address, socket_options)
-            except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as one:
-                failed = one
-        raise failed
-
-    async def sleep(self, seconds: float) -> None:
-        await self._inner.sleep(seconds)

@@ -141,6 +141,7 @@ class Session:
         self._on_change()
 
     def _broke_off(self) -> None:
-        # Before the link is open, the end of one kind of session is not the end of this.
+        # Before the link is open, the end of one kind of session is not the end of this. Afterwards, requests on their
+        # way still learn whether they were turned away: the SDK wakes the others.
         if self._link is not None:
-            self._leave.set()
+            self.retire(Fault("closed the session", lost=True, unrun=True))

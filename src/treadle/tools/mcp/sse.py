@@ -19,6 +19,7 @@ from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 from pydantic import ValidationError
 
+from treadle.tools.mcp.address import joined, same_origin
 from treadle.tools.mcp.faults import Fault
 
 Messages = MemoryObjectReceiveStream[SessionMessage | Exception]
@@ -100,7 +101,7 @@ def _message(data: str) -> SessionMessage | Exception:
 
 
 def _endpoint(base: httpx2.URL, said: str) -> httpx2.URL:
-    target = base.join(said)
-    if (target.scheme, target.host, target.port) != (base.scheme, base.host, base.port):
+    target = joined(base, said)
+    if not same_origin(base, target):
         raise Fault("wants its requests sent to another origin than the configured one", kind="protocol", unrun=True)
     return target
