@@ -149,7 +149,14 @@ class Services:
         self.models = ModelService(self.router, _shown_providers(settings), int(time.time()))
 
     async def start(self) -> None:
-        """Opens the database and the HTTP client. Raises when the database cannot be used."""
+        """Opens the database and the HTTP client. Raises, with nothing left open, when one of them cannot be used."""
+        try:
+            await self._open()
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _open(self) -> None:
         await self._database.start()
         self._session = open_session()
         for name, provider in self._settings.models.items():
