@@ -6,6 +6,8 @@ complete with its arguments.
 
 from __future__ import annotations
 
+import re
+
 from msgspec import UNSET, DecodeError, Raw, Struct, structs
 from msgspec.json import Decoder
 
@@ -78,7 +80,7 @@ class Call:
 
     def open(self, out: list[Event]) -> None:
         self.item = FunctionCall(
-            id=new_id("fc"),
+            id=item_id(self._turn, "fc"),
             status="in_progress",
             call_id=self.call_id,
             name=self.binding.name,
@@ -124,7 +126,7 @@ class CustomCall(Call):
 
     def open(self, out: list[Event]) -> None:
         self.custom = CustomToolCall(
-            id=new_id("ctc"),
+            id=item_id(self._turn, "ctc"),
             status="in_progress",
             call_id=self.call_id,
             name=self.binding.name,
@@ -163,7 +165,7 @@ class RemoteCall(Call):
 
     def open(self, out: list[Event]) -> None:
         self.remote = McpCall(
-            id=new_id("mcp"),
+            id=item_id(self._turn, "mcp", approved=self._approval is not None),
             server_label=self.binding.label,
             name=self.binding.name,
             arguments="",
@@ -242,7 +244,9 @@ class SearchCall(Call):
     pending = True
 
     def open(self, out: list[Event]) -> None:
-        self.search = WebSearchCall(id=new_id("ws"), status="in_progress", action=_action(self.binding.name, ""))
+        self.search = WebSearchCall(
+            id=item_id(self._turn, "ws"), status="in_progress", action=_action(self.binding.name, "")
+        )
         self.index = announce(self._turn, self.search, out)
         out.append(
             WebSearchCallInProgress(
@@ -290,6 +294,21 @@ def start_call(turn: Turn, binding: Binding, call_id: str) -> Call:
         "web_search": SearchCall,
     }
     return kinds[binding.kind](turn, binding, call_id)
+
+
+def item_id(turn: Turn, prefix: str, *, approved: bool = False) -> str:
+    """An id that ends in the round of its turn, so that a later turn can tell calls made together from calls made one
+    after the other. Approved calls come before all rounds."""
+    return f"{new_id(prefix)}{0 if approved else min(turn.rounds + 1, 255):02x}"
+
+
+_OF_ROUND = re.compile(r"(?:fc|ctc|mcp|ws)_[0-9a-f]{32}([0-9a-f]{2})")
+
+
+def round_of(item_id: str | None) -> str | None:
+    """The round at the end of a call's id; None if the id is not one of ours."""
+    found = _OF_ROUND.fullmatch(item_id or "")
+    return found[1] if found else None
 
 
 def announce(turn: Turn, item: Item, out: list[Event]) -> int:

@@ -95,9 +95,23 @@ async def discover(turn: Turn, remote: RemoteTools, *, fatal: bool) -> AsyncGene
     tools.settle_choice()
 
 
+async def settle_denials(turn: Turn) -> None:
+    """A denied call cannot be approved afterwards. To deny it again changes nothing."""
+    for request_id in turn.plan.denied:
+        if turn.plan.claim is not None:
+            await turn.plan.claim(request_id)
+
+
 async def run_approved(turn: Turn, remote: RemoteTools) -> AsyncGenerator[list[Event], None]:
     """Runs exactly the stored calls, each once, in the order in which they were approved."""
     for approved in turn.plan.approved:
+        request, label = approved.request, approved.source.label
+        if turn.plan.tools.remote_binding(label, request.name) is None:
+            # The filter may have become narrower since, and a replayed request may name anything.
+            raise InvalidRequest(
+                f"The approved tool '{request.name[:64]}' is not among those of the MCP server '{label}'.",
+                param="tools",
+            )
         if turn.plan.claim is None or not await turn.plan.claim(approved.request.id or ""):
             raise InvalidRequest(f"Approval request '{approved.request.id}' has been answered already.", param="input")
         call = _approved_call(turn, remote, approved)
@@ -107,6 +121,7 @@ async def run_approved(turn: Turn, remote: RemoteTools) -> AsyncGenerator[list[E
         call.close("completed", out)
         yield out
         out = []
+        turn.server_calls += 1
         call.settle(await outcome_of(turn, call), out)
         yield out
 

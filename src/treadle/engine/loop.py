@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 
 from treadle.engine.calls import Call
-from treadle.engine.discovery import discover, run_approved
+from treadle.engine.discovery import discover, run_approved, settle_denials
 from treadle.engine.dispatch import record, run_calls
 from treadle.engine.render import render
 from treadle.engine.round import Round
@@ -72,6 +72,7 @@ async def _turn(turn: Turn) -> AsyncGenerator[list[Event], None]:
     """Discovery and approved calls first, where there are any, and then the rounds."""
     plan = turn.plan
     messages = list(plan.messages)
+    await settle_denials(turn)
     if plan.remote and plan.remote_tools is not None:
         async with aclosing(discover(turn, plan.remote_tools, fatal=plan.remote_fatal)) as batches:
             async for batch in batches:

@@ -88,6 +88,7 @@ class Context:
     shown: list[TypedItem]
     sources: list[RemoteSource]
     approved: list[ApprovedCall]
+    denied: list[str]
 
 
 async def prepare(scope: Scope, request: CreateResponse, given: Preparation) -> Plan:
@@ -109,7 +110,8 @@ async def prepare(scope: Scope, request: CreateResponse, given: Preparation) -> 
         remote_tools=given.remote,
         remote_fatal=given.rules.fatal,
         approved=context.approved,
-        claim=_claim(scope, given.approvals) if context.approved else None,
+        denied=context.denied,
+        claim=_claim(scope, given.approvals) if context.approved or context.denied else None,
         shown=context.shown,
         instructions=request.instructions,
         tool_seconds=given.tool_seconds,
@@ -149,7 +151,7 @@ async def gather(scope: Scope, request: ContextFields, given: Preparation) -> Co
     items = [item for item, _ in inputs]
     past = [*history.items, *items]
     sources = resolve_sources(tools.hosted, history.items, given.rules) if given.remote is not None else []
-    approved = approved_calls(inputs, history.items, sources)
+    approved, denied = approved_calls(inputs, history.items, sources)
     add_web_search(tools, given.search, given.reader, given.search_limit)
     if not sources:
         tools.settle_choice()
@@ -170,6 +172,7 @@ async def gather(scope: Scope, request: ContextFields, given: Preparation) -> Co
         shown=shown,
         sources=sources,
         approved=approved,
+        denied=denied,
     )
 
 

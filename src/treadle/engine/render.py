@@ -12,7 +12,7 @@ from typing import Literal
 import msgspec
 from msgspec import Raw, Struct
 
-from treadle.engine.calls import is_object
+from treadle.engine.calls import is_object, round_of
 from treadle.engine.toolset import ToolSet, clean_name
 from treadle.engine.untrusted import wrapped
 from treadle.ports import (
@@ -104,6 +104,8 @@ class _Drawing:
         """The outputs of the open assistant message's calls, in call order: text, and attachments."""
         self._ran = False
         """The open message has a call whose item holds its output."""
+        self._round: str | None = None
+        """Of the calls in the open message."""
         self._images = images
         self._verdicts = {item.approval_request_id: item for item in items if isinstance(item, McpApprovalResponse)}
         self._run = {item.approval_request_id for item in items if isinstance(item, McpCall)}
@@ -143,6 +145,7 @@ class _Drawing:
         """Ends the assistant message, with the outputs of its calls right behind it."""
         message, self._assistant = self._assistant, None
         owed, self._owed, self._ran = self._owed, [], False
+        self._round = None
         if message is None:
             return
         self.messages.append(message)
@@ -179,6 +182,7 @@ class _Drawing:
     def _call(self, item: FunctionCall | CustomToolCall, arguments: str, index: int) -> None:
         namespace = item.namespace if isinstance(item.namespace, str) else None
         name = self._tools.seen_name(item.name, namespace)
+        self._enter(item.id)
         self._speaker().calls.append(ModelCall(item.call_id, name, arguments))
         output = self._answers.get(index)
         attached: list[ModelPart] = []
@@ -190,11 +194,21 @@ class _Drawing:
     def _hosted(self, item_id: str, seen: str, arguments: str, text: str) -> None:
         """A call whose item holds its own output."""
         arguments = arguments if is_object(arguments) else _quoted(arguments)
+        self._enter(item_id)
         self._speaker().calls.append(ModelCall(item_id[:64], seen, arguments))
         self._ran = True
         attached: list[ModelPart] = []
         self._attach(item_id, attached)
+        if item_id in self._images and not attached:
+            text += f"\n{NO_IMAGE}"
         self._owed.append((text, attached))
+
+    def _enter(self, item_id: str | None) -> None:
+        """A call of another round than those in the open message was made with their outputs known."""
+        made = round_of(item_id)
+        if made is not None and self._round not in (None, made) and self._assistant is not None:
+            self.flush()
+        self._round = made or self._round
 
     def _remote(self, item: McpCall) -> None:
         binding = self._tools.remote_binding(item.server_label, item.name)

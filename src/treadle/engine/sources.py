@@ -15,7 +15,7 @@ from treadle.wire.items import Item, McpApprovalRequest, McpApprovalResponse, Mc
 from treadle.wire.tools import HostedTool
 
 Approval = Literal["always", "never"]
-DIGEST = 8
+DIGEST = 16
 """Hex digits at the end of an id that tie it to a server."""
 
 
@@ -143,14 +143,15 @@ def _carried(source: RemoteSource, history: list[Item]) -> RemoteSource:
 
 def approved_calls(
     inputs: list[tuple[Item, str]], history: list[Item], sources: list[RemoteSource]
-) -> list[ApprovedCall]:
-    """The calls that this turn's approvals permit. InvalidRequest for an answer to nothing, a second answer, and a
-    server that is not the one that was asked about (bug case 55)."""
+) -> tuple[list[ApprovedCall], list[str]]:
+    """The calls that this turn's approvals permit, and the requests that it denies. InvalidRequest for an answer to
+    nothing, a second answer, and a server that is not the one that was asked about (bug case 55)."""
     before = [*history, *(item for item, _ in inputs)]
     requests = {item.id: item for item in before if isinstance(item, McpApprovalRequest)}
     done = {item.approval_request_id for item in before if isinstance(item, McpCall)}
     done |= {item.approval_request_id for item in history if isinstance(item, McpApprovalResponse)}
     found: list[ApprovedCall] = []
+    denied: list[str] = []
     for answer, at in inputs:
         if not isinstance(answer, McpApprovalResponse):
             continue
@@ -164,6 +165,7 @@ def approved_calls(
             raise InvalidRequest(f"Approval request '{request.id}' has been answered already.", param=where)
         done.add(request.id)
         if not answer.approve:
+            denied.append(answer.approval_request_id)
             continue
         source = next((source for source in sources if source.label == request.server_label), None)
         if source is None or not (request.id or "").endswith(source.server_digest):
@@ -173,7 +175,7 @@ def approved_calls(
                 param="tools",
             )
         found.append(ApprovedCall(request, source))
-    return found
+    return found, denied
 
 
 def _digest(text: str) -> str:

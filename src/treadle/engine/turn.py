@@ -60,6 +60,8 @@ class Plan:
     """A server that cannot be listed fails the response."""
     approved: list[ApprovedCall] = field(default_factory=list)
     """Calls that the client has permitted, to be run before the first round."""
+    denied: list[str] = field(default_factory=list)
+    """Requests that the client has refused: nothing else may answer them any more."""
     claim: Callable[[str], Awaitable[bool]] | None = None
     """Takes an approval request for this turn; False if another turn has it."""
     shown: list[TypedItem] = field(default_factory=list)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
 import msgspec
@@ -91,9 +92,26 @@ def decode_tool(raw: Raw, at: str, known: frozenset[str]) -> Tool:
         return decode(_typed, raw, at)
     if kind not in HOSTED and kind not in known:
         raise InvalidRequest(f"Invalid value for '{at}.type': '{kind}' is not a tool type.", param=f"{at}.type")
-    secret = any(name in fields for name in _SECRETS)
-    echo = Raw(encode({k: v for k, v in fields.items() if k not in _SECRETS})) if secret else raw
-    return HostedTool(kind, echo, raw)
+    return HostedTool(kind, _without_secrets(fields, raw), raw)
+
+
+def _without_secrets(fields: dict[str, Raw], raw: Raw) -> Raw:
+    """The declaration without credentials: those of its own, and those in its address (bug case 58)."""
+    shown = {name: value for name, value in fields.items() if name not in _SECRETS}
+    address = bytes(fields.get("server_url", Raw(b"")))
+    if address[:1] == b'"':
+        url = _name.decode(address)
+        if (plain := _plain_address(url)) != url:
+            return Raw(encode(shown | {"server_url": Raw(encode(plain))}))
+    return raw if len(shown) == len(fields) else Raw(encode(shown))
+
+
+def _plain_address(url: str) -> str:
+    """The address without query, fragment, and what stands before an `@` in its host."""
+    url = re.split(r"[?#]", url, maxsplit=1)[0]
+    scheme, separator, rest = url.partition("://")
+    host, slash, path = rest.partition("/")
+    return f"{scheme}{separator}{host.rpartition('@')[2]}{slash}{path}"
 
 
 def echo_tool(tool: Tool) -> Raw:
