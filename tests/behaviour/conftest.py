@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from treadle.testing.frames import parse_sse
+from treadle.testing.mcp import FakeMcpServer
 from treadle.testing.sequence import check_sequence
 from treadle.testing.server import PROVIDER, RunningServer, settings_for
 from treadle.testing.upstream import ScriptedUpstream
@@ -18,6 +19,8 @@ from treadle.testing.upstream import ScriptedUpstream
 httpx2 = pytest.importorskip("httpx2", reason="httpx2 comes with the openai client of the dev extra")
 
 MODEL = f"{PROVIDER}/scripted"
+LOOPBACK = "outgoing: {allow: [127.0.0.1]}"
+"""Lets callers name addresses of this machine."""
 
 
 @dataclass
@@ -78,6 +81,23 @@ def client(server: RunningServer) -> Iterator[Any]:
 
     with OpenAI(base_url=server.url, api_key="none", max_retries=0, _strict_response_validation=True) as found:
         yield found
+
+
+@pytest.fixture
+def mcp() -> Iterator[FakeMcpServer]:
+    """An MCP server that answers as long as the test runs."""
+    with FakeMcpServer() as fake:
+        yield fake
+
+
+@pytest.fixture
+def remote(tmp_path: Path, model: ScriptedUpstream) -> Iterator[Driver]:
+    """A driver for a server that may connect to this machine, as MCP servers of tests are on it."""
+    with (
+        RunningServer(settings_for(tmp_path, model.url, LOOPBACK)) as running,
+        httpx2.Client(timeout=20) as http,
+    ):
+        yield Driver(running, http)
 
 
 def text_of(response: dict[str, Any]) -> str:
