@@ -297,3 +297,13 @@ def test_call_ids_that_a_model_uses_again_stay_with_their_calls(api: Driver, mod
         "(This call was not answered.)",
         "third",
     ]
+
+
+@pytest.mark.parametrize("part", ["input_image", "input_file"])
+def test_a_file_at_a_host_that_does_not_exist_is_the_callers_mistake(api: Driver, part: str) -> None:
+    field = "image_url" if part == "input_image" else "file_url"
+    content = [{"type": "input_text", "text": "What is it?"}, {"type": part, field: "https://nowhere.invalid/a.png"}]
+    refused = api.post(input=[{"role": "user", "content": content}])
+    assert refused.status_code == 400, refused.text
+    assert refused.json()["error"]["param"] == f"input[0].content[1].{field}"
+    assert "nowhere.invalid" in refused.json()["error"]["message"]

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Raw
 
-from treadle.errors import AddressRefused, InvalidRequest, NotFound
+from treadle.errors import InvalidRequest, NotFound, ToolFault
 from treadle.ids import plausible
 from treadle.ports import AddressGuard, Responses
 from treadle.scope import Scope
@@ -83,7 +83,8 @@ async def resolve(scope: Scope, given: Given, history: list[Item], responses: Re
 
 
 async def check_addresses(inputs: list[tuple[Item, str]], guard: AddressGuard) -> None:
-    """InvalidRequest for an image or file that is to be fetched from an address callers may not name (bug case 74).
+    """InvalidRequest for an image or file that is to be fetched from an address callers may not name (bug case 74),
+    or from a host that is not to be found.
 
     The model server does the fetching, from inside the operator's network.
     """
@@ -99,7 +100,7 @@ async def check_addresses(inputs: list[tuple[Item, str]], guard: AddressGuard) -
             split = urlsplit(url)
             try:
                 await guard.resolve(split.hostname or "", split.port or (443 if split.scheme == "https" else 80))
-            except AddressRefused as fault:
+            except ToolFault as fault:
                 raise InvalidRequest(fault.message, param=where) from None
 
 

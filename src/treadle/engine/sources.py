@@ -99,7 +99,9 @@ def _resolve(declaration: McpDeclaration, at: str, rules: RemoteRules) -> Remote
         raise InvalidRequest("Give either 'server_url' or 'connector_id'.", param=f"{at}.server_url")
     headers = dict(declaration.headers or {})
     if any(name.lower() == "authorization" for name in headers):
-        raise InvalidRequest("Credentials go into 'authorization', not into 'headers'.", param=f"{at}.headers")
+        raise InvalidRequest(
+            "Credentials go into the 'authorization' parameter, not into 'headers'.", param=f"{at}.headers"
+        )
     connector: Connector | None = None
     if declaration.connector_id is not None:
         connector = rules.connectors.get(declaration.connector_id)
