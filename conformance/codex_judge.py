@@ -1,4 +1,5 @@
-"""Two sessions of Codex CLI against `TREADLE_URL`: a plain answer, and a command that Codex runs on this machine."""
+"""Sessions of Codex CLI against `TREADLE_URL`: a plain answer, a command that Codex runs on this machine, and a tool
+of an MCP server that Codex is configured with."""
 
 from __future__ import annotations
 
@@ -12,10 +13,12 @@ from typing import Any
 
 from scripted_backend import PROOF
 
+from treadle.testing.mcp import FakeMcpServer
+
 SECONDS = 90
 
 
-def session(prompt: str) -> tuple[list[dict[str, Any]], str]:
+def session(prompt: str, *options: str) -> tuple[list[dict[str, Any]], str]:
     """The JSON lines that `codex exec` prints for `prompt`, and what it wrote to stderr."""
     url, model = os.environ["TREADLE_URL"], os.environ["TREADLE_MODEL"]
     provider = f'{{name="treadle",base_url="{url}/v1",wire_api="responses",env_key="TREADLE_KEY"}}'
@@ -23,7 +26,8 @@ def session(prompt: str) -> tuple[list[dict[str, Any]], str]:
         work = Path(home) / "work"
         work.mkdir()
         command = [os.environ["CODEX"], "exec", "--skip-git-repo-check", "--json"]
-        command += ["-c", "model_provider=treadle", "-c", f"model_providers.treadle={provider}", "-m", model, prompt]
+        command += ["-c", "model_provider=treadle", "-c", f"model_providers.treadle={provider}", "-m", model]
+        command += [*options, prompt]
         env = {**os.environ, "HOME": home, "CODEX_HOME": home, "TREADLE_KEY": "none"}
         done = subprocess.run(
             command, cwd=work, env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=SECONDS, check=False
@@ -59,9 +63,22 @@ def tool_loop() -> str | None:
     return None if said and PROOF in said[-1] else f"expected {PROOF} in the answer, found {said}"
 
 
+def mcp_tool() -> str | None:
+    """None, or what went wrong. Codex lists the tools of its server, the model calls one by way of us, Codex runs it."""
+    with FakeMcpServer("handshake") as mcp:
+        lines, errors = session("Please echo something.", "-c", f'mcp_servers.judge={{url="{mcp.url}"}}')
+        calls = list(mcp.calls)
+    if not any(line["type"] == "turn.completed" for line in lines):
+        return f"the turn did not complete: {lines[-1:]} {errors[-300:]}"
+    if calls != [("echo", {"text": PROOF})]:
+        return f"expected one call of the tool, found {calls}: {items(lines, 'mcp_tool_call')}"
+    said = [item["text"] for item in items(lines, "agent_message")]
+    return None if said and PROOF in said[-1] else f"expected {PROOF} in the answer, found {said}"
+
+
 def main() -> int:
     failed = 0
-    checks = {"codex plain answer": plain_answer, "codex tool loop": tool_loop}
+    checks = {"codex plain answer": plain_answer, "codex tool loop": tool_loop, "codex MCP tool": mcp_tool}
     for name, check in checks.items():
         problem = check()
         failed += problem is not None

@@ -4,6 +4,7 @@
     a message of a tool        a sentence with what the tool said
     tools and a forced choice  a call of the chosen tool
     exec_command, "run"        one call of it, whose output cannot be guessed without running it
+    a tool named ...echo       with "echo": one call of it
     tools, "weather"           a call of the first tool, its arguments shaped by its schema
     a JSON schema              a value of that shape
     anything else              a sentence with the prompt
@@ -30,6 +31,7 @@ PROOF = "treadle-42"
 _EXACTLY = re.compile(r"reply with exactly:?\s*(.+)", re.IGNORECASE | re.DOTALL)
 _WEATHER = re.compile(r"weather|temperature|forecast", re.IGNORECASE)
 _RUN = re.compile(r"\brun\b", re.IGNORECASE)
+_ECHO = re.compile(r"\becho\b", re.IGNORECASE)
 
 Json = Mapping[str, Any]
 
@@ -87,6 +89,8 @@ def _call(functions: Mapping[str, Json], choice: Any, prompt: str) -> Call | Non
         name = choice["function"]["name"]
     elif "exec_command" in functions and _RUN.search(prompt):
         return Call("exec_command", {"cmd": COMMAND})
+    elif _ECHO.search(prompt) and (echo := next((name for name in functions if name.endswith("echo")), None)):
+        return Call(echo, {"text": PROOF})
     elif choice == "required" or _WEATHER.search(prompt):
         name = next(iter(functions))
     else:
