@@ -64,7 +64,7 @@ def tool_loop() -> str | None:
 
 
 def mcp_tool() -> str | None:
-    """None, or what went wrong. Codex lists the tools of its server, the model calls one by way of us, Codex runs it."""
+    """None, or what went wrong. Codex lists the tools of its server, the model calls one through us, Codex runs it."""
     with FakeMcpServer("handshake") as mcp:
         lines, errors = session("Please echo something.", "-c", f'mcp_servers.judge={{url="{mcp.url}"}}')
         calls = list(mcp.calls)
