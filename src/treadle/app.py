@@ -181,6 +181,7 @@ class Services:
             self._guard,
             stdio=commands,
             connect_seconds=mcp.connect_timeout_seconds,
+            list_seconds=mcp.connect_timeout_seconds,
             call_seconds=settings.responses.tool_timeout_seconds,
             idle=mcp.idle_seconds,
             sessions=mcp.max_sessions,
