@@ -223,3 +223,11 @@ def test_the_official_clients_accumulator_arrives_at_the_stored_response(
     stored = api.get(f"/responses/{gathered.id}").json()
     assert [item.id for item in gathered.output] == [item["id"] for item in stored["output"]]
     assert gathered.output_text == text_of(stored)
+
+
+def test_events_of_items_and_parts_name_their_response(api: Driver, model: ScriptedUpstream) -> None:
+    """OGX's own clients cannot read them otherwise."""
+    model.script(Reply(text="Hello."))
+    events = api.stream(input="Hi.")
+    named = [event["response_id"] for event in events if ".output_item." in event["type"] or "_part." in event["type"]]
+    assert named == [events[0]["response"]["id"]] * 4

@@ -107,7 +107,9 @@ class ConversationService:
 
 def _id(conversation_id: str) -> str:
     if not conversation_id.startswith("conv_"):
-        raise InvalidRequest("Conversation ids start with 'conv_'.", param="conversation_id")
+        raise InvalidRequest(
+            "Invalid 'conversation_id': the ids of conversations start with 'conv_'.", param="conversation_id"
+        )
     if not plausible(conversation_id):
         raise _missing(conversation_id)
     return conversation_id

@@ -315,14 +315,22 @@ def announce(turn: Turn, item: Item, out: list[Event]) -> int:
     """Gives `item` the next output index and says so."""
     index = len(turn.items)
     turn.items.append(item)
-    out.append(OutputItemAdded(sequence_number=turn.next_sequence(), output_index=index, item=Raw(encode(item))))
+    out.append(
+        OutputItemAdded(
+            sequence_number=turn.next_sequence(),
+            response_id=turn.response.id,
+            output_index=index,
+            item=Raw(encode(item)),
+        )
+    )
     return index
 
 
 def conclude(turn: Turn, item: Item, index: int, out: list[Event]) -> None:
     """The item is final: encoded once, for the event, the response and the store."""
     raw = turn.raws[index] = Raw(encode(item))
-    out.append(OutputItemDone(sequence_number=turn.next_sequence(), output_index=index, item=raw))
+    number = turn.next_sequence()
+    out.append(OutputItemDone(sequence_number=number, response_id=turn.response.id, output_index=index, item=raw))
 
 
 def is_object(arguments: str) -> bool:

@@ -212,7 +212,9 @@ async def _history(scope: Scope, request: ContextFields, given: Preparation) -> 
             )
     elif (conversation := request.conversation_id) is not None:
         if not conversation.startswith("conv_"):
-            raise InvalidRequest("Conversation ids start with 'conv_'.", param="conversation")
+            raise InvalidRequest(
+                "Invalid 'conversation': the ids of conversations start with 'conv_'.", param="conversation"
+            )
         checkpoint = await given.conversations.checkpoint(scope, conversation) if plausible(conversation) else None
         if checkpoint is None:
             raise NotFound(f"Conversation '{conversation[:128]}' not found.", param="conversation")

@@ -48,11 +48,13 @@ class ErrorEvent(_Event, tag="error", kw_only=True):
 
 
 class OutputItemAdded(_Event, tag="response.output_item.added", kw_only=True):
+    response_id: str
     output_index: int
     item: _Item
 
 
 class OutputItemDone(_Event, tag="response.output_item.done", kw_only=True):
+    response_id: str
     output_index: int
     item: _Item
 
