@@ -83,7 +83,18 @@ class EmbeddingService:
         finally:
             await reply.close()
         entries = sorted(found.data, key=lambda entry: entry.index)
-        return [_unpacked(entry.embedding) for entry in entries], found.usage.prompt_tokens
+        if [entry.index for entry in entries] != list(range(_wanted(request.input))):
+            # Vectors that belong to other texts than the caller believes would spoil an index unnoticed.
+            raise UpstreamBadStream("The model server's answer does not hold one embedding for each input.")
+        try:
+            return [_unpacked(entry.embedding) for entry in entries], found.usage.prompt_tokens
+        except ValueError:
+            raise UpstreamBadStream("The model server's answer holds an embedding that cannot be read.") from None
+
+
+def _wanted(given: str | Sequence[str | int | list[int]]) -> int:
+    """How many inputs there are: a list of token ids is one."""
+    return 1 if isinstance(given, str) or all(isinstance(entry, int) for entry in given) else len(given)
 
 
 def _check(given: str | Sequence[str | int | list[int]]) -> None:
@@ -112,7 +123,7 @@ def _packed(vector: list[float]) -> str:
 def _unpacked(vector: list[float] | str) -> list[float]:
     if not isinstance(vector, str):
         return vector
-    values = array.array("f", b64decode(vector))
+    values = array.array("f", b64decode(vector, validate=True))
     if sys.byteorder == "big":
         values.byteswap()
     return values.tolist()

@@ -7,10 +7,11 @@ is, an HTTP status with the provider's code, and not a stream that starts only t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
+from dataclasses import dataclass
 
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from treadle.api.responses import Run
 from treadle.errors import ServerError, Stopping
@@ -31,6 +32,13 @@ _DONE = b"data: [DONE]\n\n"
 _NAMES: dict[type, bytes] = {}
 _TICK = 0.001
 """Seconds by which a timer may be early."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reads:
+    """A stream of bytes to pass on."""
+
+    reads: AsyncGenerator[bytes, None]
 
 
 class Attended:
@@ -60,6 +68,8 @@ class Attended:
         drain.add_done_callback(finished)
         interrupted = False
         try:
+            # The drain takes its first step in any case: what it holds is let go only by code that has begun.
+            await asyncio.sleep(0)
             await self._watch(receive)
         except asyncio.CancelledError:
             task.uncancel()
@@ -90,7 +100,8 @@ class Attended:
     async def _flush_held(self) -> None:
         """Called when nothing came for a while."""
         held, self._held = self._held, b""
-        await self._write(held or _PING)
+        if held or self._started:
+            await self._write(held or _PING)
 
     async def _watch(self, receive: Receive) -> None:
         """Returns when the client leaves; fills silence. One task for both, as both only wait."""
@@ -161,12 +172,12 @@ class EventStream(Attended):
         await self._write(_DONE, more=False)
 
 
-class ReadStream(Attended):
-    """Bytes of another server's event stream, passed on as they come."""
+class Asked(Attended):
+    """An answer that has to be waited for, such as another server's. If the client leaves, the waiting ends."""
 
-    def __init__(self, reads: AsyncGenerator[bytes, None], keep_alive: float) -> None:
+    def __init__(self, work: Callable[[], Awaitable[ASGIApp | Reads]], keep_alive: float) -> None:
         super().__init__(keep_alive)
-        self._reads = reads
+        self._work = work
         self._fault: ServerError | None = None
 
     def _interrupt(self, fault: ServerError) -> bool:
@@ -174,11 +185,26 @@ class ReadStream(Attended):
         return True
 
     async def _drain(self, scope: Scope, receive: Receive) -> None:
-        last = b""
-        await self._start()
-        self._sent_at = asyncio.get_running_loop().time()
         try:
-            async with aclosing(self._reads) as reads:
+            answer = await self._work()
+        except ServerError as fault:
+            answer = refusal(fault)
+        except asyncio.CancelledError:
+            if self._fault is None:
+                raise
+            answer = refusal(self._fault)
+        if isinstance(answer, Reads):
+            await self._pass_on(answer)
+        else:
+            await answer(scope, receive, self._send)
+
+    async def _pass_on(self, stream: Reads) -> None:
+        """Bytes of another server's event stream, as they come."""
+        last = b""
+        try:
+            async with aclosing(stream.reads) as reads:
+                await self._start()
+                self._sent_at = asyncio.get_running_loop().time()
                 async for read in reads:
                     await self._write(read)
         except asyncio.CancelledError:

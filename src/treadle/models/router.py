@@ -19,6 +19,8 @@ from treadle.ports import ChatModel, Embedder, ModelEntry, RawModel, RawRoute, R
 log = logging.getLogger("treadle.router")
 
 LIST_SECONDS = 300.0
+FAILED_SECONDS = 30.0
+"""A provider that could not be asked is left alone for this long: every request would wait for it."""
 MISS_SECONDS = 5.0
 """A name that is not found makes the lists be asked again, but not more often than this."""
 
@@ -114,7 +116,11 @@ class ModelRouter:
         limit = MISS_SECONDS if missed else older_than
         async with self._lock:
             now = time.monotonic()
-            stale = [entry for entry in self.providers.values() if now - entry.asked_at > limit]
+            stale = [
+                entry
+                for entry in self.providers.values()
+                if now - entry.asked_at > (limit if entry.reachable is not False else max(limit, FAILED_SECONDS))
+            ]
             await asyncio.gather(*(self._ask(entry) for entry in stale))
 
     def _fresh(self) -> bool:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import ASGIApp
 
 from treadle.api.embeddings import EmbeddingService
 from treadle.api.inference import Completion, InferenceService
@@ -12,7 +15,7 @@ from treadle.api.models import ModelService
 from treadle.http.bodies import read_json, read_utf8
 from treadle.http.endpoints import Answer, Endpoint
 from treadle.http.replies import JSON, reply
-from treadle.http.sse import ReadStream
+from treadle.http.sse import Asked, Reads
 from treadle.wire.chat import CreateChatCompletion, CreateCompletion
 from treadle.wire.models import AnyObject, CreateEmbedding, EmbeddingList, Model, ModelList
 
@@ -94,13 +97,16 @@ class InferenceRoutes:
         ]
 
     async def chat(self, request: Request) -> Answer:
-        return await self._answer(await self._inference.chat(await read_utf8(request, self._max_body)))
+        body = await read_utf8(request, self._max_body)
+        return Asked(lambda: _passed(self._inference.chat(body)), self._keep_alive)
 
     async def complete(self, request: Request) -> Answer:
-        return await self._answer(await self._inference.complete(await read_utf8(request, self._max_body)))
+        body = await read_utf8(request, self._max_body)
+        return Asked(lambda: _passed(self._inference.complete(body)), self._keep_alive)
 
     async def embed(self, request: Request) -> Answer:
-        return reply(await self._embeddings.create(await read_json(request, _embedding, self._max_body)))
+        wanted = await read_json(request, _embedding, self._max_body)
+        return Asked(lambda: _embedded(self._embeddings.create(wanted)), self._keep_alive)
 
     async def models(self, request: Request) -> Answer:
         return reply(await self._models.all())
@@ -108,7 +114,13 @@ class InferenceRoutes:
     async def model(self, request: Request) -> Answer:
         return reply(await self._models.get(request.path_params["model_id"]))
 
-    async def _answer(self, completion: Completion) -> Answer:
-        if completion.stream:
-            return ReadStream(completion.reads(), self._keep_alive)
-        return Response(await completion.body(), media_type=JSON)
+
+async def _passed(asked: Awaitable[Completion]) -> ASGIApp | Reads:
+    completion = await asked
+    if completion.stream:
+        return Reads(completion.reads())
+    return Response(await completion.body(), media_type=JSON)
+
+
+async def _embedded(asked: Awaitable[EmbeddingList]) -> ASGIApp:
+    return reply(await asked)
