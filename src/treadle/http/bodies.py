@@ -22,6 +22,9 @@ T = TypeVar("T")
 MAX_DECODED = 104_857_600
 """Bytes a compressed body may grow to (contract §1.1)."""
 
+_MAX_FRAMES, _PIECE = 1000, 65_536
+"""Frames of one compressed body, and bytes that are decompressed at a time."""
+
 
 async def read_body(request: Request, limit: int) -> bytes:
     """The whole body, decompressed. TooLarge over `limit` bytes on the wire or MAX_DECODED after decompression."""
@@ -113,7 +116,7 @@ def _unzstd(body: bytes) -> bytes:
 class _Stream(Protocol):
     """A decompressor of one frame."""
 
-    def decompress(self, data: bytes, max_length: int, /) -> bytes: ...
+    def decompress(self, data: memoryview, max_length: int, /) -> bytes: ...
 
     @property
     def eof(self) -> bool: ...
@@ -125,16 +128,23 @@ class _Stream(Protocol):
 def _expanded(body: bytes, start: Callable[[], _Stream]) -> bytes:
     """All frames of a compressed body; a sender may write several."""
     found: list[bytes] = []
-    size = 0
-    while body:
+    rest = memoryview(body)
+    size = frames = 0
+    while rest:
         stream = start()
-        found.append(stream.decompress(body, MAX_DECODED + 1 - size))
-        size += len(found[-1])
-        if size > MAX_DECODED:
-            raise _too_large(MAX_DECODED)
+        if (frames := frames + 1) > _MAX_FRAMES:
+            raise InvalidRequest(f"The body has more than {_MAX_FRAMES} compressed frames.", code="invalid_json")
+        # A decompressor copies what it was given and did not use, so it is given little at a time.
+        while rest and not stream.eof:
+            piece, rest = rest[:_PIECE], rest[_PIECE:]
+            found.append(stream.decompress(piece, MAX_DECODED + 1 - size))
+            size += len(found[-1])
+            if size > MAX_DECODED:
+                raise _too_large(MAX_DECODED)
+            if unused := len(stream.unused_data):
+                rest = memoryview(body)[len(body) - len(rest) - unused :]
         if not stream.eof:
             raise InvalidRequest("The compressed body is not complete.", code="invalid_json")
-        body = stream.unused_data
     return b"".join(found)
 
 
