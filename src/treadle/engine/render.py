@@ -213,7 +213,8 @@ class _Drawing:
     def _remote(self, item: McpCall) -> None:
         binding = self._tools.remote_binding(item.server_label, item.name)
         text = item.output if item.output is not None else _error_text(item)
-        if binding is not None and binding.untrusted:
+        # A server that is not declared any more is not trusted for it.
+        if binding is None or binding.untrusted:
             text = wrapped(text, item.id or "")
         self._hosted(item.id or "", self._remote_name(item.server_label, item.name), item.arguments, text)
 
