@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.behaviour.conftest import MODEL
-from treadle.ports import SearchResult
 from treadle.testing.mcp import UNAUTHORIZED, FakeMcpServer
-from treadle.testing.server import RunningServer, settings_for
+from treadle.testing.server import RunningServer
 from treadle.testing.turns import Call, Reply
 from treadle.testing.upstream import ScriptedUpstream
 from treadle.testing.web import FakeWeb
@@ -20,23 +17,8 @@ ECHO = Reply(calls=[Call("echo", {"text": "hello"})])
 
 
 @pytest.fixture
-def web() -> Iterator[FakeWeb]:
-    with FakeWeb() as host:
-        host.results = [SearchResult("https://docs.example.org/tea", "All about tea", "Tea is a drink.")]
-        yield host
-
-
-@pytest.fixture
-def server(tmp_path: Path, model: ScriptedUpstream, web: FakeWeb) -> Iterator[RunningServer]:
-    extra = (f"web_search: {{kind: searxng, url: '{web.origin}'}}", "outgoing: {allow: [127.0.0.1]}")
-    with RunningServer(settings_for(tmp_path, model.url, *extra)) as running:
-        yield running
-
-
-@pytest.fixture
-def mcp() -> Iterator[FakeMcpServer]:
-    with FakeMcpServer() as fake:
-        yield fake
+def server(server_with_tools: RunningServer) -> RunningServer:
+    return server_with_tools
 
 
 def _hosted(mcp: FakeMcpServer, **extra: Any) -> Any:
