@@ -13,6 +13,7 @@ import msgspec
 from treadle.ports import CallFragment
 
 _value = msgspec.json.Decoder(msgspec.Raw)
+_MARKS = re.compile(r'\\.|["\[\]{}\\]', re.DOTALL)
 
 
 class _Slot(msgspec.Struct):
@@ -20,6 +21,44 @@ class _Slot(msgspec.Struct):
     id: str | None = None
     name: str | None = None
     arguments: list[str] = msgspec.field(default_factory=list)
+    read: int = 0
+    """How many of `arguments` the fields below know of; each is looked at once, however often the name comes again."""
+    closed: bool = False
+    depth: int = 0
+    quoted: bool = False
+    escaped: bool = False
+    never_whole: bool = False
+
+    def is_whole(self) -> bool:
+        """Whether the arguments so far are one JSON value and end with it."""
+        if self.never_whole or not self.arguments:
+            return False
+        for text in self.arguments[self.read :]:
+            self._follow(text)
+        self.read = len(self.arguments)
+        if self.depth or self.quoted or not self.closed:
+            return False
+        try:
+            _value.decode("".join(self.arguments))
+        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+            # A value has ended here and it is none: nothing that follows can change that.
+            self.never_whole = True
+            return False
+        return True
+
+    def _follow(self, text: str) -> None:
+        self.closed = text.rstrip().endswith(("}", "]", '"'))
+        if self.escaped:
+            text, self.escaped = text[1:], False
+        for mark in _MARKS.findall(text):
+            if mark == '"':
+                self.quoted = not self.quoted
+            elif self.quoted:
+                self.escaped = mark == "\\"
+            elif mark in ("{", "["):
+                self.depth += 1
+            elif mark in ("}", "]"):
+                self.depth -= 1
 
 
 class CallSlots:
@@ -71,17 +110,7 @@ class CallSlots:
             return False
         if name != slot.name or slot.number in self._named_now:
             return True
-        return bool(call_id and slot.id and call_id != slot.id) or _is_whole(slot.arguments)
-
-
-def _is_whole(arguments: list[str]) -> bool:
-    if not arguments or not arguments[-1].rstrip().endswith(("}", "]", '"')):
-        return False
-    try:
-        _value.decode("".join(arguments))
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-        return False
-    return True
+        return bool(call_id and slot.id and call_id != slot.id) or slot.is_whole()
 
 
 _ESCAPE = re.compile(rb"\\(?:u([0-9a-fA-F]{4})|.)", re.DOTALL)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 from hypothesis import given
@@ -99,3 +100,25 @@ def test_bytes_of_any_kind_can_be_mended(data: bytes) -> None:
     mender = SurrogateMender()
     mender.mend(data)
     mender.mend(b"\\ud83d" + data + b"\\ude00")
+
+
+def test_a_name_repeated_with_every_fragment_costs_time_in_proportion() -> None:
+    """Each fragment ends like a value; to read all of them again for each took more than a minute."""
+    slots = CallSlots()
+    begun = time.perf_counter()
+    for start, fragment in (('{"k":[', '{"a":"' + "x" * 500 + '"},'[:-1] + ', {"b":"}'), ("x", "{" + "x" * 500 + "}")):
+        slots.next_delta()
+        slots.place(0, None, start, start)
+        for _ in range(20_000):
+            slots.next_delta()
+            assert slots.place(0, None, start, fragment).arguments == fragment
+    assert time.perf_counter() - begun < 5
+
+
+@given(st.recursive(st.text() | st.none(), lambda some: st.lists(some) | st.dictionaries(st.text(), some)), st.data())
+def test_the_end_of_a_value_is_found_however_it_was_cut(value: object, data: st.DataObject) -> None:
+    text = json.dumps([value])
+    cuts = sorted(data.draw(st.sets(st.integers(1, len(text) - 1))))
+    pieces = [text[low:high] for low, high in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+    deltas: list[list[Fragment]] = [[(0, None, "f", piece)] for piece in [*pieces, "{}"]]
+    assert gathered(*deltas) == [("f", text), ("f", "{}")]
