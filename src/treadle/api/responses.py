@@ -19,7 +19,7 @@ from treadle.engine.loop import run
 from treadle.engine.prepare import Preparation, gather, prepare
 from treadle.engine.recent import History
 from treadle.engine.turn import Plan, Turn
-from treadle.errors import ConversationLocked, InvalidRequest, NotFound, PreviousNotFound, ServerError
+from treadle.errors import InvalidRequest, NotFound, PreviousNotFound, ServerError
 from treadle.ids import plausible
 from treadle.ports import (
     Checkpoint,
@@ -226,17 +226,20 @@ class ResponseService:
         try:
             checkpoint = await self._store.settle(scope, settled)
             self._remember(turn, settled, checkpoint)
-        except ConversationLocked as fault:
-            # Another process was faster. The failure is kept, as a branch that the conversation does not show.
-            turn.fail(fault)
-            await self._store.settle(scope, _settled_turn(turn))
-            raise
         except (NotFound, PreviousNotFound):
             if turn.response.conversation is None:
                 raise
             # The conversation was deleted while the turn ran, which is no reason to lose the turn (bug case 70).
             settled.base, settled.append_to_conversation = None, False
             await self._store.settle(scope, settled)
+        except InvalidRequest as fault:
+            if not settled.append_to_conversation:
+                raise
+            # Another process was faster, or the conversation cannot take these items. The failure is kept, as a branch
+            # that the conversation does not show.
+            turn.fail(fault)
+            await self._store.settle(scope, _settled_turn(turn))
+            raise
 
     def _remember(self, turn: Turn, settled: SettledTurn, checkpoint: Checkpoint) -> None:
         """The next turn of a chain finds its history in memory. Conversations are read anew: others may edit them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
@@ -11,6 +12,7 @@ from treadle.errors import InvalidRequest, NotFound, ToolFault
 from treadle.ids import plausible
 from treadle.ports import AddressGuard, Responses
 from treadle.scope import Scope
+from treadle.wire.base import encode
 from treadle.wire.content import InputFile, InputImage, InputText, MessagePart, OutputText, PlainText, Refusal
 from treadle.wire.items import (
     CallOutput,
@@ -25,6 +27,7 @@ from treadle.wire.items import (
     decode_input,
     decode_stored,
     kind_of,
+    renamed,
     tidied,
     usable_id,
 )
@@ -70,11 +73,9 @@ async def resolve(scope: Scope, given: Given, history: list[Item], responses: Re
                 raise NotFound(f"Item with id '{item.id[:128]}' not found.", param=f"{at}.id")
             item = decode_stored(entry.kind, entry.id, entry.data)
         elif (twin := known.get(item.id)) is not None:
-            if _same(twin, item) and not (isinstance(item, Message) and (item.id not in past or item is last)):
+            if _same(twin, item) and not _meant_again(item, twin, item.id in past, item is last):
                 continue
-            if not isinstance(item, OpaqueItem):
-                item.id = None
-                item = tidied(item)
+            item = renamed(item)
         elif replayed.holds(item):
             continue
         known[item.id] = item
@@ -112,22 +113,45 @@ def _parts_of(item: Item) -> tuple[str, Sequence[MessagePart]]:
     return "", ()
 
 
+def _meant_again(item: Item, twin: Item, is_past: bool, is_last: bool) -> bool:
+    """Whether an item that seems to be `twin` is one more."""
+    if isinstance(item, OpaqueItem) and isinstance(twin, OpaqueItem):
+        return not is_past and bytes(item.raw) != bytes(twin.raw)
+    return isinstance(item, Message) and (is_last or not is_past)
+
+
 class _Replayed:
     """The calls of a history and their outputs, to recognise those that come again without their ids."""
 
     def __init__(self, history: list[Item]) -> None:
-        self._calls = [item for item in history if isinstance(item, FunctionCall | CustomToolCall)]
-        self._outputs = [item for item in history if isinstance(item, FunctionCallOutput | CustomToolCallOutput)]
+        self._calls = {_call_key(item) for item in history if isinstance(item, FunctionCall | CustomToolCall)}
+        self._made = Counter(item.call_id for item in history if isinstance(item, FunctionCall | CustomToolCall))
+        self._outputs: defaultdict[str, list[CallOutput]] = defaultdict(list)
+        self._contents: dict[str, set[str | bytes]] = {}
+        for item in history:
+            if isinstance(item, CallOutput):
+                self._outputs[item.call_id].append(item)
 
     def holds(self, item: Item) -> bool:
         if isinstance(item, FunctionCall | CustomToolCall):
-            return any(_same(call, item) for call in self._calls)
-        if isinstance(item, FunctionCallOutput | CustomToolCallOutput):
-            calls = sum(call.call_id == item.call_id for call in self._calls)
-            outputs = [output for output in self._outputs if output.call_id == item.call_id]
+            return _call_key(item) in self._calls
+        if isinstance(item, CallOutput):
+            outputs = self._outputs.get(item.call_id, [])
             # Models that number their calls anew each turn reuse ids: then the output is for a later call.
-            return len(outputs) >= calls > 0 and any(output.output == item.output for output in outputs)
+            if not len(outputs) >= self._made[item.call_id] > 0:
+                return False
+            if item.call_id not in self._contents:
+                self._contents[item.call_id] = {_content(output) for output in outputs}
+            return _content(item) in self._contents[item.call_id]
         return False
+
+
+def _content(output: CallOutput) -> str | bytes:
+    return output.output if isinstance(output.output, str) else encode(output.output)
+
+
+def _call_key(call: FunctionCall | CustomToolCall) -> tuple[str, str, str, str]:
+    return kind_of(call), call.call_id, call.name, call.arguments if isinstance(call, FunctionCall) else call.input
 
 
 def _same(one: Item, other: Item) -> bool:

@@ -259,6 +259,15 @@ def tidied(item: TypedItem) -> TypedItem:
     return item
 
 
+def renamed(item: Item) -> Item:
+    """The item under a new id, because another has the one it came with."""
+    if not isinstance(item, OpaqueItem):
+        item.id = None
+        return tidied(item)
+    item_id = new_id("item")
+    return OpaqueItem(item.kind, item_id, Raw(encode(_loose.decode(item.raw) | {"id": Raw(encode(item_id))})))
+
+
 def _decode_loose(raw: Raw, at: str) -> list[Item | ItemReference]:
     fields = decode(_loose, raw, at)
     kind = _kind_of_loose(fields, at)

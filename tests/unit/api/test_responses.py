@@ -15,7 +15,7 @@ from treadle.api.responses import ResponseService
 from treadle.api.tasks import Tasks
 from treadle.engine.prepare import Preparation
 from treadle.engine.recent import RecentHistories
-from treadle.errors import ConversationLocked, NotFound, StorageFault
+from treadle.errors import ConversationLocked, InvalidRequest, NotFound, StorageFault
 from treadle.models.router import ModelRouter, ProviderEntry
 from treadle.models.tokens import Tokens
 from treadle.ports import Checkpoint, ConversationRow, SettledTurn
@@ -88,6 +88,25 @@ async def test_between_processes_the_slower_turn_is_told_and_its_failure_kept(
         await slow.result()
     assert await texts(conversations) == 2
     kept = await one.get(LOCAL, slow.turn.response.id)
+    assert (kept.status, kept.error is not None) == ("failed", True)
+
+
+async def test_a_turn_whose_items_the_conversation_refuses_is_kept_as_a_failure(
+    process: Process, model: ScriptedModel, conversations: SqlConversations, database: Sqlite
+) -> None:
+    class Refusing(SqlResponses):
+        async def settle(self, scope: Scope, turn: SettledTurn) -> Checkpoint:
+            if turn.append_to_conversation:
+                raise InvalidRequest("Item already in conversation.", param="items")
+            return await super().settle(scope, turn)
+
+    service, _ = process(Refusing(database))
+    model.script(says("a"))
+    refused = await service.create(LOCAL, request())
+    with pytest.raises(InvalidRequest, match="already in conversation"):
+        await refused.result()
+    assert await texts(conversations) == 0
+    kept = await service.get(LOCAL, refused.turn.response.id)
     assert (kept.status, kept.error is not None) == ("failed", True)
 
 

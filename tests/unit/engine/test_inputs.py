@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -79,6 +80,28 @@ async def test_an_output_for_a_call_whose_id_is_used_again_is_kept(responses: Sq
     history = past(call("c0"), output("c0", "a"), user("q"), call("c0"))
     found = await resolve(LOCAL, given(output("c0", "a")), history, responses)
     assert [kind_of(item) for item, _ in found] == ["function_call_output"]
+
+
+def mystery(kind: str, x: int) -> dict[str, Any]:
+    return {"type": kind, "id": "item_7", "x": x}
+
+
+async def test_items_of_unknown_kinds_that_share_an_id_are_told_apart(responses: SqlResponses) -> None:
+    values = [mystery("strange", 1), mystery("mystery", 2), mystery("mystery", 3), mystery("mystery", 2)]
+    found = await resolve(LOCAL, given(*values, {"type": "mystery", "id": "item_1", "x": 1}), past(*HISTORY), responses)
+    shown = [json.loads(encode_item(item)) for item, _ in found]
+    assert [(item["type"], item["x"]) for item in shown[:3]] == [("strange", 1), ("mystery", 2), ("mystery", 3)]
+    assert [item["id"] for item in shown] == [item.id for item, _ in found]
+    assert len({item["id"] for item in shown}) == len(shown)
+
+
+async def test_a_long_history_sent_again_without_ids_is_recognised_in_time(responses: SqlResponses) -> None:
+    turns = [value for n in range(8000) for value in (call(f"c{n}"), output(f"c{n}"))]
+    history, again = past(*turns), given(*turns, user("r"))
+    begun = time.perf_counter()
+    found = await resolve(LOCAL, again, history, responses)
+    assert [kind_of(item) for item, _ in found] == ["message"]
+    assert time.perf_counter() - begun < 2
 
 
 async def stored(responses: SqlResponses, items: Sequence[Item], scope: Scope = LOCAL) -> None:
