@@ -12,6 +12,7 @@ from treadle.errors import InvalidRequest
 from treadle.ids import new_id, plausible
 from treadle.wire.base import Text, decode, encode
 from treadle.wire.content import InputText, MessagePart, OutputText, ReasoningText, SummaryText, tidy
+from treadle.wire.secrets import without_secrets
 
 Status = Literal["in_progress", "completed", "incomplete"]
 CallId = Annotated[str, Meta(min_length=1, max_length=64)]
@@ -283,7 +284,8 @@ def _decode_loose(raw: Raw, at: str) -> list[Item | ItemReference]:
     given = decode(_id, fields.get("id", Raw(b"null")), f"{at}.id")
     item_id = usable_id(given) if given else new_id("item")
     fields["id"] = Raw(encode(item_id))
-    return [OpaqueItem(kind, item_id, Raw(encode(fields)))]
+    kept = Raw(encode(fields))
+    return [OpaqueItem(kind, item_id, without_secrets(kept, at) if kind[:3].lower() == "mcp" else kept)]
 
 
 def _kind_of_loose(fields: dict[str, Raw], at: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Literal
 
 import msgspec
@@ -10,6 +9,7 @@ from msgspec import UNSET, Meta, Raw, UnsetType
 
 from treadle.errors import InvalidRequest
 from treadle.wire.base import Name, decode, encode
+from treadle.wire.secrets import without_secrets
 
 HOSTED = frozenset(
     {
@@ -73,7 +73,6 @@ _typed: msgspec.json.Decoder[FunctionTool | CustomTool | NamespaceTool] = msgspe
 )
 _loose = msgspec.json.Decoder(dict[str, Raw])
 _name = msgspec.json.Decoder(str)
-_SECRETS = ("authorization", "headers")
 
 
 def decode_tool(raw: Raw, at: str, known: frozenset[str]) -> Tool:
@@ -92,26 +91,7 @@ def decode_tool(raw: Raw, at: str, known: frozenset[str]) -> Tool:
         return decode(_typed, raw, at)
     if kind not in HOSTED and kind not in known:
         raise InvalidRequest(f"Invalid value for '{at}.type': '{kind}' is not a tool type.", param=f"{at}.type")
-    return HostedTool(kind, _without_secrets(fields, raw), raw)
-
-
-def _without_secrets(fields: dict[str, Raw], raw: Raw) -> Raw:
-    """The declaration without credentials: those of its own, and those in its address (bug case 58)."""
-    shown = {name: value for name, value in fields.items() if name not in _SECRETS}
-    address = bytes(fields.get("server_url", Raw(b"")))
-    if address[:1] == b'"':
-        url = _name.decode(address)
-        if (plain := _plain_address(url)) != url:
-            return Raw(encode(shown | {"server_url": Raw(encode(plain))}))
-    return raw if len(shown) == len(fields) else Raw(encode(shown))
-
-
-def _plain_address(url: str) -> str:
-    """The address without query, fragment, and what stands before an `@` in its host."""
-    url = re.split(r"[?#]", url, maxsplit=1)[0]
-    scheme, separator, rest = url.partition("://")
-    host, slash, path = rest.partition("/")
-    return f"{scheme}{separator}{host.rpartition('@')[2]}{slash}{path}"
+    return HostedTool(kind, without_secrets(raw, at), raw)
 
 
 def echo_tool(tool: Tool) -> Raw:
@@ -162,7 +142,7 @@ def decode_choice(raw: Raw) -> ToolChoice:
     kind = decode(_name, fields["type"], "tool_choice.type")
     if kind == "allowed_tools":
         found = decode(_allowed, raw, "tool_choice")
-        return ToolChoice(mode=found.mode, allowed=found.tools, echo=raw)
+        return ToolChoice(mode=found.mode, allowed=found.tools, echo=without_secrets(raw, "tool_choice"))
     if kind == "function" and "function" in fields and "name" not in fields:
         fields = {"type": fields["type"]} | decode(_loose, fields["function"], "tool_choice.function")
     forced = decode(_forced, encode(fields), "tool_choice")
@@ -172,4 +152,4 @@ def decode_choice(raw: Raw) -> ToolChoice:
             param="tool_choice.name",
             code="missing_required_parameter",
         )
-    return ToolChoice(mode="required", forced=forced, echo=raw)
+    return ToolChoice(mode="required", forced=forced, echo=without_secrets(raw, "tool_choice"))
