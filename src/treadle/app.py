@@ -270,6 +270,12 @@ def _as_generic(provider: Provider) -> Provider:
     return Provider(vendor=GENERIC, url=provider.url, capabilities=provider.capabilities)
 
 
+def _shown_url(url: str) -> str:
+    """The address without what may be secret: user and password, and a query."""
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
+
+
 def _shown_providers(settings: Settings) -> list[ShownProvider]:
     """The configured providers without anything secret."""
     shown = [
@@ -277,7 +283,7 @@ def _shown_providers(settings: Settings) -> list[ShownProvider]:
             api="inference",
             provider_id=name,
             provider_type=f"remote::{provider.vendor}",
-            config={"url": provider.url},
+            config={"url": _shown_url(provider.url)},
             health={"status": "Not Implemented"},
         )
         for name, provider in settings.models.items()

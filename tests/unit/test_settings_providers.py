@@ -145,6 +145,8 @@ def test_servers_that_were_found_fill_in_but_do_not_override(tmp_path: Path) -> 
         ("mine: {vendor: olama}", "models.mine.vendor", "did you mean `ollama`?"),
         ("mine: {url: 'http://h/v1', kind: openai_chta}", "models.mine.kind", "did you mean `openai_chat`?"),
         ("mine: {url: 'box:8000/v1'}", "models.mine.url", "http://"),
+        ("mine: {url: 'http://me:hush@h/v1'}", "models.mine.url", "must not contain a user or password"),
+        ("mine: {url: 'ftp://me:hush@h/v1'}", "models.mine.url", "http://"),
         ("a/b: {url: 'http://h/v1'}", "models.a/b", "without `/`"),
         ("local: {}", "models.local", "under `local`"),
         ("mine: 5", "models.mine", "group of settings"),
@@ -156,3 +158,4 @@ def test_a_provider_that_cannot_work_is_a_fault(tmp_path: Path, section: str, pa
     faults = load(file, environ={}).faults
     assert [fault.path for fault in faults] == [path]
     assert says in str(faults[0])
+    assert "hush" not in str(faults[0])

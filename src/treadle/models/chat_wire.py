@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 from msgspec import Raw
@@ -213,7 +213,8 @@ class _Usage(msgspec.Struct):
 
 class _Chunk(msgspec.Struct):
     choices: list[_Choice] | None = None
-    usage: _Usage | None = None
+    usage: Raw = _NULL
+    """Read on its own: an answer is not lost because its count is odd."""
     service_tier: str | None = None
     error: Raw = _NULL
 
@@ -226,6 +227,7 @@ class _Kind(msgspec.Struct):
 
 _chunk = msgspec.json.Decoder(_Chunk, strict=False)
 _kind = msgspec.json.Decoder(_Kind)
+_usage_of = msgspec.json.Decoder(_Usage | None, strict=False)
 _logprobs_of = msgspec.json.Decoder(_Logprobs | None, strict=False)
 
 _FINISH: dict[str, FinishReason] = {
@@ -253,8 +255,8 @@ _BROKEN = frozenset(
 class ChunkReader:
     """Turns the data of chat-completion events into model chunks; holds what spans several of them."""
 
-    def __init__(self, *, hold_thinking: bool, logprobs: bool = False, secret: str = "") -> None:
-        """`logprobs`: they were asked for. `secret` never shows in an error."""
+    def __init__(self, *, hold_thinking: bool, logprobs: bool = False, secrets: Iterable[str] = ()) -> None:
+        """`logprobs`: they were asked for. `secrets` never show in an error."""
         self._slots = CallSlots()
         self._thinking: ThinkSplitter | None = ThinkSplitter(hold=hold_thinking)
         self._mender: SurrogateMender | None = None
@@ -262,7 +264,7 @@ class ChunkReader:
         self._logprobs: list[TokenLogprob] = []
         """Of text that the splitter has not let go of yet."""
         self._thought = False
-        self._secret = secret
+        self._secrets = secrets
         self.begun = False
         """A choice came."""
         self.done = False
@@ -281,14 +283,14 @@ class ChunkReader:
             return
         chunk = self._decode(data)
         if chunk.error is not _NULL and bytes(chunk.error) not in _NO_ERROR:
-            raise fault_in_stream(data, self._secret)
+            raise fault_in_stream(data, self._secrets)
         if chunk.choices is None and _is_error(data):
-            raise fault_in_stream(data, self._secret)
+            raise fault_in_stream(data, self._secrets)
         for choice in chunk.choices or ():
             if not choice.index:
                 self._choice(choice, out)
-        if chunk.usage is not None:
-            out.append(ModelChunk(usage=_usage(chunk.usage)))
+        if chunk.usage is not _NULL and (usage := _usage(chunk.usage)):
+            out.append(ModelChunk(usage=usage))
         if chunk.service_tier is not None:
             out.append(ModelChunk(service_tier=chunk.service_tier))
 
@@ -330,7 +332,7 @@ class ChunkReader:
         if choice.finish_reason:
             reason = choice.finish_reason.lower().partition(":")[0]
             if reason in _BROKEN:
-                raise UpstreamFault(f"The model server broke off: {choice.finish_reason[:200]}.")
+                raise UpstreamFault(f"The model server broke off: {reason}.")
             self.finished = True
             self.finish(out)
             out.append(ModelChunk(finish=_FINISH.get(reason, "stop")))
@@ -397,7 +399,16 @@ def _last_tokens(logprobs: list[TokenLogprob], text: str) -> list[TokenLogprob]:
     return logprobs[start:]
 
 
-def _usage(usage: _Usage) -> ModelUsage:
+def _usage(given: Raw) -> ModelUsage | None:
+    """The counts, or None when they cannot be read as such."""
+    try:
+        usage = _usage_of.decode(given)
+        return _counts(usage) if usage else None
+    except (ValueError, OverflowError, RecursionError):  # no shape of ours, NaN, an infinity
+        return None
+
+
+def _counts(usage: _Usage) -> ModelUsage:
     prompt, completion = usage.prompt_tokens_details, usage.completion_tokens_details
     return ModelUsage(
         input_tokens=_count(usage.prompt_tokens),

@@ -15,7 +15,7 @@ import msgspec
 from treadle.errors import ServerError, UpstreamBadStream, UpstreamFault, UpstreamTimeout
 from treadle.models.chat_wire import ChunkReader, encode_request
 from treadle.models.sse import EventSplitter
-from treadle.models.upstream import MAX_WAIT, RETRIED, fault_of, read_body, wait_seconds
+from treadle.models.upstream import MAX_WAIT, RETRIED, fault_of, read_body, scrubbed, wait_seconds
 from treadle.ports import Capabilities, ModelChunk, ModelRequest
 
 log = logging.getLogger("treadle.models")
@@ -25,6 +25,9 @@ _MAX_BODY = 16_777_216
 _MAX_REFUSAL = 262_144
 _MAX_STREAM = 268_435_456
 """Bytes of one streamed answer: far more than any model writes, and less than what exhausts a machine."""
+_TOLD = 300
+_SECRET = 8
+"""Characters of the shortest header value that is taken for a secret."""
 _TAIL_SECONDS = 0.5
 _LATE_SECONDS = 10.0
 """After the finish reason only usage and `[DONE]` may follow; some servers send neither and keep the line open."""
@@ -47,6 +50,12 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     connect_timeout: float = 10.0
     idle_timeout: float = 600.0
     retries: int = 2
+
+    @property
+    def secrets(self) -> list[str]:
+        """What must not show in a message: the key, and headers long enough to be one, with and without a scheme."""
+        values = [value for value in self.headers.values() if len(value) >= _SECRET]
+        return [self.key, *values, *(bare for value in values if len(bare := value.rpartition(" ")[2]) >= _SECRET)]
 
 
 class _Listed(msgspec.Struct):
@@ -103,7 +112,7 @@ class ChatCompletions:
             request, end.capabilities, max_tokens_field=end.max_tokens_field, drops=end.drops, extra=end.extra_body
         )
         hold = not request.watched or request.model in self._lone_closers
-        reader = ChunkReader(hold_thinking=hold, logprobs=request.logprobs, secret=end.key)
+        reader = ChunkReader(hold_thinking=hold, logprobs=request.logprobs, secrets=end.secrets)
         response = await self.open("/chat/completions", body, model=request.model)
         try:
             kind = response.headers.get("content-type", "")
@@ -137,7 +146,7 @@ class ChatCompletions:
             ) as response:
                 body = await read_body(response, _MAX_BODY)
                 if response.status != 200:
-                    raise fault_of(response.status, body or b"", _lower(response.headers), self.endpoint.key, "")
+                    raise fault_of(response.status, body or b"", _lower(response.headers), self.endpoint.secrets, "")
         except (aiohttp.ClientError, TimeoutError) as error:
             raise self._unreachable(error) from None
         try:
@@ -172,7 +181,7 @@ class ChatCompletions:
                 headers, refusal = _lower(response.headers), await _refusal_body(response)
                 wait = wait_seconds(headers)
                 if last or response.status not in RETRIED or (wait is not None and wait > MAX_WAIT):
-                    raise fault_of(response.status, refusal, headers, self.endpoint.key, model)
+                    raise fault_of(response.status, refusal, headers, self.endpoint.secrets, model)
             pause = wait if wait is not None else min(MAX_WAIT, 0.25 * 2**attempt) * random.uniform(0.5, 1.0)  # noqa: S311
             log.info("asking %s again in %.2f s", self.endpoint.name, pause)
             await asyncio.sleep(pause)
@@ -241,12 +250,16 @@ class ChatCompletions:
             headers[end.key_header] = f"Bearer {end.key}" if end.key_header == "authorization" else end.key
         return headers | end.headers
 
+    def _told(self, error: Exception) -> str:
+        """The error for the log: its `repr` would show the request, and so the key."""
+        return f"{type(error).__name__}: {' '.join(scrubbed(str(error), self.endpoint.secrets).split())[:_TOLD]}"
+
     def _unreachable(self, error: Exception) -> UpstreamFault:
-        log.warning("model server %s cannot be reached: %s", self.endpoint.name, error)
+        log.warning("model server %s cannot be reached: %s", self.endpoint.name, self._told(error))
         return UpstreamFault(f"The model server '{self.endpoint.name}' cannot be reached{_cause(error)}.")
 
     def _broken(self, error: Exception) -> UpstreamFault:
-        log.warning("model server %s broke off: %r", self.endpoint.name, error)
+        log.warning("model server %s broke off: %s", self.endpoint.name, self._told(error))
         if isinstance(error, TimeoutError):
             return UpstreamTimeout(f"The model server '{self.endpoint.name}' did not answer in time.")
         return UpstreamBadStream(f"The model server '{self.endpoint.name}' broke off the connection.")

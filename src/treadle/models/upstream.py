@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
+from collections.abc import Iterable
 
 import aiohttp
 import msgspec
@@ -22,6 +23,8 @@ _TOO_LONG = re.compile(
 _TOO_LONG_CODES = frozenset({"context_length_exceeded", "exceed_context_size_error"})
 """OpenAI's code and its many imitators'; the `type` of llama.cpp, whose `code` is a number."""
 _SHOWN = 600
+_PLAIN_CODE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+"""A code that names something; whatever else a server puts there may be anything."""
 
 
 def open_session() -> aiohttp.ClientSession:
@@ -67,9 +70,9 @@ _refusal: msgspec.json.Decoder[_Refusal | list[_Refusal]] = msgspec.json.Decoder
 )
 
 
-def fault_of(status: int, body: bytes, headers: dict[str, str], secret: str, model: str) -> ServerError:
-    """The wire error for a refusal: its meaning is kept, whatever shape it came in, and `secret` never shows."""
-    found = _read(body, secret)
+def fault_of(status: int, body: bytes, headers: dict[str, str], secrets: Iterable[str], model: str) -> ServerError:
+    """The wire error for a refusal: its meaning is kept, whatever shape it came in, and `secrets` never show."""
+    found = _read(body, secrets)
     message, code = found.message or "", _code(found)
     if status == 429:
         if code != "insufficient_quota":
@@ -88,14 +91,14 @@ def fault_of(status: int, body: bytes, headers: dict[str, str], secret: str, mod
     return UpstreamFault(f"The model server failed with status {status}: {reason}")
 
 
-def fault_in_stream(data: bytes, secret: str) -> ServerError:
+def fault_in_stream(data: bytes, secrets: Iterable[str]) -> ServerError:
     """The wire error for an error that a server reports inside an answer that it began with status 200."""
-    found = _read(data, secret)
+    found = _read(data, secrets)
     code, kind = _code(found), found.type or ""
     if _too_long(found) or _TOO_LONG.search(found.message or ""):
-        return fault_of(400, data, {}, secret, "")
+        return fault_of(400, data, {}, secrets, "")
     if code == "429" or "rate_limit" in f"{code} {kind}" or code == "insufficient_quota":
-        return fault_of(429, data, {}, secret, "")
+        return fault_of(429, data, {}, secrets, "")
     return UpstreamFault(f"The model server reported an error: {found.message or 'it gave no reason.'}")
 
 
@@ -120,15 +123,22 @@ def _too_long(found: _Error) -> bool:
 
 
 def _code(found: _Error) -> str | None:
-    return None if found.code is None else str(found.code)[:64]
+    return None if found.code is None else str(found.code)
 
 
-def _read(body: bytes, secret: str) -> _Error:
+def scrubbed(text: str, secrets: Iterable[str]) -> str:
+    """The text with stars for every secret in it; the longest first, since one may hold another."""
+    for secret in sorted(filter(None, secrets), key=len, reverse=True):
+        text = text.replace(secret, "***")
+    return text
+
+
+def _read(body: bytes, secrets: Iterable[str]) -> _Error:
     found = _shape(body)
-    message = (found.message or "").strip()
-    if secret:
-        message = message.replace(secret, "***")
-    found.message = message[:_SHOWN]
+    found.message = scrubbed((found.message or "").strip(), secrets)[:_SHOWN]
+    if found.code is not None:
+        code = scrubbed(str(found.code), secrets)
+        found.code = code if _PLAIN_CODE.fullmatch(code) else None
     return found
 
 
@@ -136,7 +146,7 @@ def _shape(body: bytes) -> _Error:
     try:
         found = _refusal.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        text = body[: 4 * _SHOWN].decode("utf-8", "replace").replace("\0", "").strip()
+        text = body.decode("utf-8", "replace").replace("\0", "").strip()
         return _Error("it answered with an HTML page; is its URL right?" if text.startswith("<") else text)
     if isinstance(found, list):
         found = found[0] if found else _Refusal()

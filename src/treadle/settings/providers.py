@@ -107,7 +107,11 @@ def _complete(
     if not url:
         return [Fault(f"{path}.url", _missing_url(name, row), written)]
     if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
-        message = f"must be an address starting with http:// or https://, not `{url}`"
+        shown = "" if "@" in url else f", not `{url}`"  # there may be a password in it
+        message = f"must be an address starting with http:// or https://{shown}"
+        return [Fault(f"{path}.url", message, origin_of(section["url"]))]
+    if "@" in urlsplit(url).netloc:
+        message = f"must not contain a user or password; give a key as `{path}.key`, or a header in `{path}.headers`"
         return [Fault(f"{path}.url", message, origin_of(section["url"]))]
     # A key must not go to an address that its vendor does not have, unless the same environment names both.
     trusted = not given or not own or url == own

@@ -193,14 +193,14 @@ def test_an_error_field_that_says_nothing_is_none(nothing: Any) -> None:
 
 @given(st.integers(200, 599), st.binary(max_size=60) | JSON.map(lambda value: json.dumps({"error": value}).encode()))
 def test_any_refusal_has_a_wire_form(status: int, body: bytes) -> None:
-    fault = fault_of(status, body, {"retry-after": "1"}, "secret", "m")
+    fault = fault_of(status, body, {"retry-after": "1"}, ["secret"], "m")
     assert 400 <= fault.status < 600
     assert fault.message
     assert len(fault.message) < 1000
 
 
 def test_a_retry_after_that_cannot_be_a_header_is_not_passed_on() -> None:
-    assert fault_of(429, b"", {"retry-after": "5", "retry-after-ms": "\udcff"}, "", "").headers == {"retry-after": "5"}
+    assert fault_of(429, b"", {"retry-after": "5", "retry-after-ms": "\udcff"}, (), "").headers == {"retry-after": "5"}
 
 
 @pytest.mark.parametrize(
@@ -214,3 +214,48 @@ def test_a_retry_after_that_cannot_be_a_header_is_not_passed_on() -> None:
 )
 def test_what_retry_after_asks_for(headers: dict[str, str], seconds: float | None) -> None:
     assert wait_seconds(headers) == seconds
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        '{"prompt_tokens": "NaN"}',
+        '{"prompt_tokens": "inf", "completion_tokens": 1}',
+        '{"prompt_tokens": 1e400}',
+        '{"prompt_tokens": {}}',
+        '{"prompt_tokens_details": []}',
+        "[]",
+        "true",
+        '"NaN"',
+        "7",
+    ],
+)
+def test_a_usage_that_cannot_be_read_is_none_and_does_not_cost_the_answer(usage: str) -> None:
+    odd = json.dumps(chunk({"content": "Hi"}) | {"usage": 0}).replace('"usage": 0', f'"usage": {usage}').encode()
+    found = read(odd, chunk({}, finish="stop"))
+    assert [one.text for one in found if one.text] == ["Hi"]
+    assert [one.usage for one in found if one.usage] == []
+
+
+SECRETS = ["sk-live-1234", "sk-live-1234-and-more"]
+
+
+@pytest.mark.parametrize("code", ["sk-live-1234", "a sk-live-1234-and-more", "two words", "x" * 65, "", "é", "a\n"])
+def test_a_code_that_is_no_plain_name_or_holds_a_secret_is_dropped(code: str) -> None:
+    fault = fault_of(400, json.dumps({"error": {"message": "No.", "code": code}}).encode(), {}, SECRETS, "")
+    assert fault.code == "upstream_refused"
+    assert fault_of(400, b'{"error": {"message": "No.", "code": "bad_thing-1.0"}}', {}, (), "").code == "bad_thing-1.0"
+
+
+def test_secrets_do_not_show_in_messages_whole_or_cut() -> None:
+    text = "".join(SECRETS) * 200
+    for body in (text, json.dumps({"error": text}), json.dumps({"detail": [{"msg": text}]})):
+        message = fault_of(400, body.encode(), {}, SECRETS, "").message
+        assert "live" not in message
+        assert "more" not in message
+        assert "***" in message
+
+
+def test_only_the_known_part_of_a_broken_finish_is_shown() -> None:
+    with pytest.raises(UpstreamFault, match=r"broke off: error\.$"):
+        read(chunk({}, finish="error: key sk-live-1234"))

@@ -195,6 +195,26 @@ async def test_what_is_no_http_is_a_fault(session: aiohttp.ClientSession, head: 
             await collected(ChatCompletions(Endpoint(name="s", url=url, retries=0), session))
 
 
+async def test_no_secret_is_logged_or_told(session: aiohttp.ClientSession, caplog: pytest.LogCaptureFixture) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n" if b"chat" in head else refusal)
+        writer.close()
+
+    refusal = b"HTTP/1.1 401 No\r\nconnection: close\r\n\r\nsk-live-1 and Basic dXNlcjpwYXNz, dXNlcjpwYXNz"
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        headers = {"x-gateway": "Basic dXNlcjpwYXNz", "x-team": "and"}
+        end = Endpoint(name="s", url=url, key="sk-live-1", headers=headers, retries=0)
+        with pytest.raises(UpstreamBadStream):
+            await collected(ChatCompletions(end, session))
+        with pytest.raises(UpstreamRefused, match=r"\*\*\* and \*\*\*, \*\*\*"):
+            await ChatCompletions(end, session).models()
+    assert "broke off" in caplog.text
+    assert "sk-live-1" not in caplog.text
+    assert "dXNlcjpwYXNz" not in caplog.text
+
+
 class serving:  # noqa: N801 -- used as a function
     """A server that answers every GET with `body`, in two TCP writes. Gives its base URL."""
 
