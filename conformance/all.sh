@@ -1,6 +1,6 @@
 #!/bin/sh
 # Every judge, one after the other; ends with one line for each.
-#   conformance/all.sh [OPEN_RESPONSES_CHECKOUT]
+#   conformance/all.sh [OPEN_RESPONSES_CHECKOUT [OGX_SOURCE_ARCHIVE]]
 # SKIP="codex node" leaves judges out.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
@@ -30,6 +30,11 @@ if [ -n "${1:-}" ]; then
     judge open-responses "$here/run_open_responses.sh" "$1"
 else
     summary="$summary\n  open-responses: left out (give a checkout of its repository as argument)"
+fi
+if [ -n "${2:-}" ]; then
+    judge ogx "$here/run_ogx.sh" "$2"
+else
+    summary="$summary\n  ogx: left out (give its unpacked source archive as second argument)"
 fi
 printf "\n== summary$summary\n"
 exit $status

@@ -29,8 +29,11 @@ STOP_SECONDS = 10.0
 
 
 @contextmanager
-def treadle(upstream_url: str, data_dir: str) -> Iterator[str]:
-    """A server process; the value is its address. RuntimeError with its output if it does not start."""
+def treadle(upstream_url: str, data_dir: str, settings: str = "") -> Iterator[str]:
+    """A server process; the value is its address. RuntimeError with its output if it does not start.
+
+    `settings` is the text of a configuration file; without it the upstream is found in the environment.
+    """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -45,6 +48,10 @@ def treadle(upstream_url: str, data_dir: str) -> Iterator[str]:
     log_path = Path(data_dir) / "server.log"
     with log_path.open("wb") as log:
         command = [sys.executable, "-m", "treadle", "serve", "--port", str(port)]
+        if settings:
+            file = Path(data_dir) / "treadle.yaml"
+            file.write_text(settings, encoding="utf-8")
+            command += ["--config", str(file)]
         process = subprocess.Popen(command, env=env, stdout=log, stderr=subprocess.STDOUT)
     url = f"http://127.0.0.1:{port}"
     try:
