@@ -20,6 +20,8 @@ from treadle.wire.chat import CreateChatCompletion, CreateCompletion
 _chat = msgspec.json.Decoder(CreateChatCompletion)
 _text = msgspec.json.Decoder(CreateCompletion)
 _fields = msgspec.json.Decoder(dict[str, Raw])
+_MAX_LINE = 16_777_216
+"""Bytes of a line of a stream that are kept while its end is awaited."""
 
 
 @dataclass(slots=True)
@@ -45,15 +47,21 @@ class Completion:
 
     async def reads(self) -> AsyncGenerator[bytes, None]:
         """The event stream, line by line complete. A break is told to the client as an error event, never as an end."""
-        rest = b""
+        rest: list[bytes] = []
+        size = 0
         try:
             async with aclosing(self.reply.reads()) as reads:
                 async for read in reads:
-                    lines, newline, rest = (rest + read).rpartition(b"\n")
+                    lines, newline, begun = read.rpartition(b"\n")
                     if newline:
-                        yield self._renamed(lines + newline)
-            if rest:
-                yield self._renamed(rest)
+                        yield self._renamed(b"".join((*rest, lines, newline)))
+                        rest, size = [], 0
+                    rest.append(begun)
+                    size += len(begun)
+                    if size > _MAX_LINE:
+                        raise UpstreamBadStream("The model server sent a line that does not end.")
+            if size:
+                yield self._renamed(b"".join(rest))
         except ServerError as fault:
             yield b"data: " + encode(fault.envelope()) + b"\n\n"
         finally:

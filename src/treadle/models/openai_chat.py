@@ -22,8 +22,10 @@ log = logging.getLogger("treadle.models")
 
 _MAX_BODY = 16_777_216
 """Bytes of a model list or of an answer in one piece."""
+_MAX_FORWARDED = 67_108_864
+"""Bytes of an answer in one piece that is passed on: embeddings are long, and images come as text."""
 _MAX_REFUSAL = 262_144
-_MAX_STREAM = 268_435_456
+_MAX_STREAM = 33_554_432
 """Bytes of one streamed answer: far more than any model writes, and less than what exhausts a machine."""
 _TOLD = 300
 _SECRET = 8
@@ -80,9 +82,12 @@ class Reply:
 
     async def read(self) -> bytes:
         try:
-            return await self._response.read()
+            body = await read_body(self._response, _MAX_FORWARDED)
         except (aiohttp.ClientError, TimeoutError) as error:
             raise self._broken(error) from None
+        if body is None:
+            raise UpstreamBadStream("The model server's answer does not end.")
+        return body
 
     async def reads(self) -> AsyncGenerator[bytes, None]:
         try:
@@ -197,10 +202,13 @@ class ChatCompletions:
         self, response: aiohttp.ClientResponse, reader: ChunkReader
     ) -> AsyncGenerator[list[ModelChunk], None]:
         content, splitter, size = response.content, EventSplitter(), 0
+        deadline: float | None = None
         while True:
             out: list[ModelChunk] = []
             try:
-                read = await (_late(content) if reader.finished else content.readany())
+                if reader.finished and deadline is None:
+                    deadline = asyncio.get_running_loop().time() + _LATE_SECONDS
+                read = await (content.readany() if deadline is None else _late(content, deadline))
                 size += len(read)
                 if size > _MAX_STREAM:
                     raise UpstreamBadStream("The model server's answer does not end.")
@@ -281,10 +289,15 @@ def _take(read: bytes, splitter: EventSplitter, reader: ChunkReader, out: list[M
         reader.finish(out)
 
 
-async def _late(content: aiohttp.StreamReader) -> bytes:
-    """A read after the finish reason: the answer is whole, so whatever ends the stream now ends it well."""
+async def _late(content: aiohttp.StreamReader, deadline: float) -> bytes:
+    """A read after the finish reason: the answer is whole, so whatever ends the stream now ends it well.
+
+    All such reads share one deadline: a server that sends comments to keep the line open would never reach another.
+    """
+    if asyncio.get_running_loop().time() >= deadline:
+        return b""  # a read that has its bytes at hand does not notice a timeout
     try:
-        async with asyncio.timeout(_LATE_SECONDS):
+        async with asyncio.timeout_at(deadline):
             return await content.readany()
     except (TimeoutError, aiohttp.ClientError):
         return b""

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from treadle.errors import ServerError, UpstreamBadStream, UpstreamFault, UpstreamRefused, UpstreamTimeout
+from treadle.models import openai_chat
 from treadle.models.openai_chat import ChatCompletions, Endpoint
 from treadle.models.upstream import open_session
 from treadle.ports import ModelChunk, ModelMessage, ModelRequest
@@ -163,6 +164,54 @@ async def test_a_line_kept_open_after_the_finish_reason_does_not_hold_the_answer
     upstream.script(Raw([sse(chunk({"content": "Hi"}), chunk({}, finish="stop"), done=False), Gate()]))
     assert [one.text for one in await collected(model) if one.text] == ["Hi"]
     await upstream.requests[0].disconnected.within()
+
+
+async def test_pings_after_the_finish_reason_do_not_keep_the_answer_open(
+    model: ChatCompletions, upstream: ScriptedUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("treadle.models.openai_chat._LATE_SECONDS", 0.5)
+    pings = [Gate() for _ in range(200)]
+    upstream.script(
+        Raw(
+            [
+                sse(chunk({"content": "Hi"}), chunk({}, finish="stop"), done=False),
+                *[part for gate in pings for part in (gate, b": ping\n\n")],
+            ]
+        )
+    )
+
+    async def ping() -> None:
+        for gate in pings:
+            await asyncio.sleep(0.1)  # the pace of the server's pings
+            gate.set()
+
+    pinging = asyncio.create_task(ping())
+    try:
+        async with asyncio.timeout(10):
+            assert [one.text for one in await collected(model) if one.text] == ["Hi"]
+    finally:
+        pinging.cancel()
+
+
+async def test_a_forwarded_answer_without_end_is_cut_off(
+    model: ChatCompletions, upstream: ScriptedUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("treadle.models.openai_chat._MAX_FORWARDED", 10_000)
+    upstream.script(Raw([b"x" * 900] * 20), Raw([b"x" * 900] * 5))
+    for fits in (False, True):
+        reply = await model.forward("/chat/completions", b'{"model": "scripted"}', "scripted")
+        try:
+            if fits:
+                assert await reply.read() == b"x" * 4500
+            else:
+                with pytest.raises(UpstreamBadStream, match="does not end"):
+                    await reply.read()
+        finally:
+            await reply.close()
+
+
+def test_what_one_streamed_answer_may_hold_is_bounded_well_below_a_machines_memory() -> None:
+    assert openai_chat._MAX_STREAM <= 32 * 2**20
 
 
 async def test_an_answer_without_end_is_cut_off(
