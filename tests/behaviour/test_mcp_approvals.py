@@ -94,6 +94,20 @@ def test_an_approval_runs_the_stored_arguments_as_they_are(
     assert mcp.count("tools/list") == 1
 
 
+@behaviour("bug-14", "bug-53")
+@pytest.mark.parametrize("besides", [[], [Call("structured")]], ids=["alone", "mixed"])
+def test_nobody_is_asked_about_arguments_that_are_broken(
+    remote: Driver, model: ScriptedUpstream, mcp: FakeMcpServer, besides: list[Call]
+) -> None:
+    tools = [declared(mcp, require_approval={"never": ["structured"]})]
+    model.script(Reply(calls=[Call("echo", '{"text": "a'), *besides]), Reply(calls=[ECHO]))
+    response = final(remote.stream(input="Do it.", tools=tools))
+    assert asked(response)["arguments"] == ECHO.arguments_text
+    assert [name for name, _ in mcp.calls] == [call.name for call in besides]
+    well_formed(sent(model, 2))
+    assert "not a JSON object" in "".join(outputs(sent(model, 2)))
+
+
 @behaviour("bug-53")
 def test_a_mixed_round_runs_what_is_allowed_and_asks_for_the_rest(
     remote: Driver, model: ScriptedUpstream, mcp: FakeMcpServer

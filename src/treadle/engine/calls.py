@@ -44,6 +44,8 @@ from treadle.wire.items import (
     WebSearchCall,
 )
 
+BROKEN_ARGUMENTS = "Not run: the arguments are not a JSON object. Call again with valid JSON."
+
 
 class _CustomInput(Struct):
     input: str
@@ -65,6 +67,11 @@ class Call:
 
     pending = False
     """Stays open until `settle`."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether the turn ends with this call, because the client has a word in it."""
+        return self.binding.owner == "client"
 
     def __init__(self, turn: Turn, binding: Binding, call_id: str) -> None:
         self._turn = turn
@@ -228,7 +235,18 @@ class ApprovalCall(Call):
     def grow(self, text: str, out: list[Event]) -> None:
         self.texts.append(text)
 
+    @property
+    def waits(self) -> bool:
+        return is_object(self.arguments.strip() or "{}")
+
     def close(self, status: Status, out: list[Event]) -> None:
+        if not self.waits:
+            # Nobody can judge what is not there: the model is told, as of any call with broken arguments.
+            broken = RemoteCall(self._turn, self.binding, self.call_id)
+            broken.open(out)
+            broken.grow(self.arguments, out)
+            broken.settle(ToolOutcome(BROKEN_ARGUMENTS, failed=True), out)
+            return
         item = McpApprovalRequest(
             id=new_id("mcpr") + self.binding.digest,
             server_label=self.binding.label,

@@ -10,7 +10,7 @@ import logging
 from collections.abc import AsyncGenerator
 
 from treadle.engine.assembler import ModelCallMade
-from treadle.engine.calls import Call, announce, conclude, is_object
+from treadle.engine.calls import BROKEN_ARGUMENTS, Call, announce, conclude, is_object
 from treadle.engine.turn import Turn
 from treadle.errors import ServerError
 from treadle.ids import new_id
@@ -60,7 +60,7 @@ async def outcome_of(turn: Turn, call: Call, *, may_run: bool = True) -> ToolOut
         return ToolOutcome("Not run: the limit of tool calls for this response is reached.", failed=True)
     arguments = call.arguments.strip() or "{}"
     if not is_object(arguments):
-        return ToolOutcome("Not run: the arguments are not a JSON object. Call again with valid JSON.", failed=True)
+        return ToolOutcome(BROKEN_ARGUMENTS, failed=True)
     deadline = asyncio.timeout(turn.plan.tool_seconds)
     try:
         async with deadline:

@@ -96,7 +96,7 @@ class Round:
             )
         if not self.made and not self.unfit:
             return Finished()
-        if any(one.binding.owner == "client" or one.binding.asks for one in self.made):
+        if any(one.call.waits for one in self.made):
             return ClientAction()
         if turn.rounds >= turn.plan.max_infer_iters:
             return Stopped("max_iterations_exceeded")
