@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import AsyncIterator, Callable, Mapping
 
 import pytest
@@ -12,6 +13,10 @@ from treadle.testing.upstream import ScriptedUpstream
 
 pytest.register_assert_rewrite("treadle.testing.conformance", "treadle.testing.conformance_store")
 
+
+# A shell that runs the tests in the background has them ignore Ctrl-C, and the programs they start would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Machines that run tests are busy: how long an example takes says nothing about it.
 settings.register_profile("treadle", deadline=None, suppress_health_check=[HealthCheck.too_slow])
