@@ -39,7 +39,7 @@ def test_without_network_the_set_up_says_so_in_one_line(tmp_path: Path) -> None:
 
 def test_make_serve_tells_the_program_that_make_called_it() -> None:
     done = subprocess.run(
-        ["make", "--dry-run", "--always-make", "serve", "SERVE_ARGS=--port 9000"],
+        ["make", "--no-print-directory", "--dry-run", "--always-make", "serve", "SERVE_ARGS=--port 9000"],
         cwd=ROOT,
         capture_output=True,
         text=True,
