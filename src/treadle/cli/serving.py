@@ -17,6 +17,7 @@ from treadle.cli.announced import GRACEFUL_SECONDS, LAST_WORDS_SECONDS, Announce
 from treadle.cli.check import data_folder
 from treadle.cli.hints import Hints, look_around
 from treadle.cli.invocation import with_port
+from treadle.cli.protocol import Protocol
 from treadle.errors import ServerError
 from treadle.settings import Settings, is_loopback
 
@@ -65,7 +66,7 @@ def serve_app(
     config = uvicorn.Config(
         app,
         loop="uvloop" if sys.platform != "win32" else "asyncio",
-        http="httptools",
+        http=Protocol,
         lifespan="on",
         log_level="warning",
         access_log=False,

@@ -14,6 +14,7 @@ from typing import Self
 
 import uvicorn
 
+from treadle.cli.protocol import Protocol
 from treadle.ports import ServerTool
 from treadle.settings import Settings, load
 from treadle.testing.gates import PATIENCE, Gate
@@ -52,6 +53,7 @@ class RunningServer:
             host="127.0.0.1",
             port=0,
             log_level="warning",
+            http=Protocol,
             lifespan="on",
             timeout_graceful_shutdown=2,
         )
