@@ -22,7 +22,7 @@ from treadle.testing.mcp_tools import FakeTool, Given, Use, text
 from treadle.testing.sequence import check_sequence
 from treadle.testing.upstream import Call, Refuse, Reply, ScriptedUpstream
 
-QUICK = "responses: {tool_timeout_seconds: 0.5}"
+QUICK = "responses: {tool_timeout_seconds: 2}"
 
 
 def nowhere() -> str:
@@ -34,7 +34,7 @@ def nowhere() -> str:
 
 @pytest.fixture
 def quick(tmp_path: Path, model: ScriptedUpstream) -> Iterator[Driver]:
-    """A driver for a server that waits half a second for tools."""
+    """A driver for a server that waits two seconds for tools."""
     with serving(tmp_path, model, LOOPBACK, QUICK) as api:
         yield api
 

@@ -159,12 +159,12 @@ def test_three_tools_of_300_ms_take_450_ms_at_most(remote: Driver, model: Script
         model.default = Reply(text="Rested.")
         remote.create(input="Warm up.", tools=[declared(fake)])
         taken = []
-        for _ in range(3):
+        for _ in range(5):
             model.script(Reply(calls=[Call("nap")] * 3))
             begun = time.perf_counter()
             remote.create(input="Rest.", tools=[declared(fake)])
             taken.append(time.perf_counter() - begun)
-        # The best of three: this machine may be doing other things as well.
+        # The best of five: this machine may be doing other things as well.
         assert min(taken) < 0.45, taken
 
 
