@@ -22,7 +22,7 @@ from treadle.testing.mcp_tools import FakeTool, Given, Use, text
 from treadle.testing.sequence import check_sequence
 from treadle.testing.upstream import Call, Refuse, Reply, ScriptedUpstream
 
-QUICK = "responses: {tool_timeout_seconds: 2}"
+QUICK = "responses: {tool_timeout_seconds: 0.5}"
 
 
 def nowhere() -> str:
@@ -34,7 +34,7 @@ def nowhere() -> str:
 
 @pytest.fixture
 def quick(tmp_path: Path, model: ScriptedUpstream) -> Iterator[Driver]:
-    """A driver for a server that waits two seconds for tools."""
+    """A driver for a server that waits half a second for tools."""
     with serving(tmp_path, model, LOOPBACK, QUICK) as api:
         yield api
 
@@ -180,7 +180,8 @@ def test_a_call_that_is_cancelled_on_its_server_is_that_calls_fault(quick: Drive
 
     with FakeMcpServer("handshake", tools=[FakeTool("cancelled", cancelled)]) as fake:
         model.script(Reply(calls=[Call("cancelled"), Call("echo", {"text": "fine"})]), Reply(text="Fine."))
-        response = final(quick.stream(input="Try.", tools=[declared(fake)]))
+        # One after the other: the fake server's session goes down with the call, and others in it with it.
+        response = final(quick.stream(input="Try.", tools=[declared(fake)], parallel_tool_calls=False))
         assert [call["status"] for call in calls(response)] == ["failed", "completed"]
         assert calls(response)[1]["output"] == "fine"
 
