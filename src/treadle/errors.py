@@ -14,9 +14,12 @@ ServerError
 
 from __future__ import annotations
 
-from typing import Literal
+import logging
+from typing import Literal, Self
 
 import msgspec
+
+from treadle.ids import new_id
 
 
 class ErrorBody(msgspec.Struct):
@@ -215,3 +218,10 @@ class AddressRefused(ToolFault):
 
 class Internal(ServerError):
     """A bug of ours. The message carries only an id that also stands in the log."""
+
+    @classmethod
+    def logged(cls, log: logging.Logger, where: str) -> Self:
+        """The fault for the exception that is being handled, whose trace goes to `log`."""
+        number = new_id("err")
+        log.exception("internal error %s at %.200r", number, where)  # noqa: LOG004 -- see above
+        return cls(f"Something went wrong inside the server. The log has the details under {number}.")

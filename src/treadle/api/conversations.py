@@ -27,8 +27,8 @@ from treadle.wire.conversations import (
 )
 from treadle.wire.items import ItemReference, encode_item, kind_of
 from treadle.wire.lists import ItemList
+from treadle.wire.responses import checked_metadata
 
-_MAX_METADATA = 16
 _metadata = msgspec.json.Decoder(dict[str, str])
 
 
@@ -48,7 +48,7 @@ class ConversationService:
     async def create(self, scope: Scope, request: CreateConversation) -> Conversation:
         items = _decoded(request.items or ())
         row = ConversationRow(
-            id=new_conversation_id(), created_at=int(time.time()), metadata=encode(_checked(request.metadata or {}))
+            id=new_conversation_id(), created_at=int(time.time()), metadata=encode(checked_metadata(request.metadata))
         )
         await self._store.create(scope, row, items)
         return _shown(row)
@@ -60,7 +60,7 @@ class ConversationService:
         return _shown(row)
 
     async def update(self, scope: Scope, conversation_id: str, request: UpdateConversation) -> Conversation:
-        metadata = encode(_checked(request.metadata or {}))
+        metadata = encode(checked_metadata(request.metadata))
         row = await self._store.update(scope, _id(conversation_id), metadata)
         if row is None:
             raise _missing(conversation_id)
@@ -125,14 +125,6 @@ def _decoded(raws: Sequence[Raw]) -> list[StoredItem]:
     if len(ids) != len(set(ids)):
         raise InvalidRequest("Item already in conversation.", param="items")
     return found
-
-
-def _checked(metadata: dict[str, str]) -> dict[str, str]:
-    if len(metadata) > _MAX_METADATA:
-        raise InvalidRequest(
-            f"'metadata' may have at most {_MAX_METADATA} pairs.", param="metadata", code="object_above_max_properties"
-        )
-    return metadata
 
 
 def _shown(row: ConversationRow) -> Conversation:

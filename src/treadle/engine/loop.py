@@ -20,7 +20,6 @@ from treadle.engine.render import render
 from treadle.engine.round import Round
 from treadle.engine.turn import Again, ClientAction, Finished, Stopped, Turn
 from treadle.errors import Internal, ServerError, StorageFault
-from treadle.ids import new_id
 from treadle.ports import ModelMessage, ToolOutcome
 from treadle.wire.events import (
     ErrorEvent,
@@ -185,7 +184,5 @@ def closing(turn: Turn) -> list[Event]:
 
 
 def unexpected() -> Internal:
-    """A bug of ours: an id for the caller, the trace for the log."""
-    number = new_id("err")
-    log.exception("internal error %s", number)  # noqa: LOG004 -- called where the error is being handled
-    return Internal(f"Something went wrong inside the server. The log has the details under {number}.")
+    """A bug of ours, met while a response was made."""
+    return Internal.logged(log, "the loop")

@@ -46,10 +46,10 @@ from treadle.wire.responses import (
     Response,
     TextFormat,
     TextOptions,
+    checked_metadata,
 )
 
 _CONTINUABLE = ("completed", "incomplete")
-_MAX_METADATA = 16
 
 
 @dataclass(slots=True, kw_only=True)
@@ -184,10 +184,7 @@ def _claim(scope: Scope, approvals: Approvals | None) -> Callable[[str], Awaitab
 
 
 def _check(request: CreateResponse) -> None:
-    if request.metadata is not None and len(request.metadata) > _MAX_METADATA:
-        raise InvalidRequest(
-            f"'metadata' may have at most {_MAX_METADATA} pairs.", param="metadata", code="object_above_max_properties"
-        )
+    checked_metadata(request.metadata)
     if request.background:
         raise InvalidRequest("Background responses are not available on this server yet.", param="background")
     if request.prompt is not None:

@@ -8,7 +8,6 @@ import msgspec
 from starlette.responses import Response
 
 from treadle.errors import Internal, ServerError
-from treadle.ids import new_id
 from treadle.wire.base import encode
 
 log = logging.getLogger("treadle.http")
@@ -26,7 +25,5 @@ def refusal(fault: ServerError) -> Response:
 
 
 def internal(path: str) -> Internal:
-    """A bug of ours, logged under an id that the caller is given."""
-    number = new_id("err")
-    log.exception("internal error %s at %.200r", number, path)  # noqa: LOG004 - called while one is handled
-    return Internal(f"Something went wrong inside the server. The log has the details under {number}.")
+    """A bug of ours, met while `path` was served."""
+    return Internal.logged(log, path)

@@ -17,13 +17,13 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from types import TracebackType
 from typing import Any, Self, cast
 
 import httptools
 
 from treadle.testing import turns
 from treadle.testing.gates import PATIENCE, Gate, Waitable
+from treadle.testing.threads import InThread
 from treadle.testing.turns import Call, Drop, Raw, Refuse, Reply, Tokens, Turn
 
 __all__ = ["Call", "Drop", "Gate", "Raw", "Received", "Refuse", "Reply", "ScriptedUpstream", "Tokens", "Turn"]
@@ -50,7 +50,7 @@ class Received:
 Answer = Turn | Callable[[Received], Turn]
 
 
-class ScriptedUpstream:
+class ScriptedUpstream(InThread):
     """The server. `turns` are answered in order; `default` (a turn, or a function of the request) answers when they
     are used up. Without one, a further request is a 500 that `assert_consumed` reports."""
 
@@ -74,8 +74,6 @@ class ScriptedUpstream:
         self._waiting: list[tuple[int, Gate]] = []
         self._lock = threading.Lock()
         self._server: asyncio.Server | None = None
-        self._thread: threading.Thread | None = None
-        self._stop = Gate()
 
     @property
     def url(self) -> str:
@@ -121,25 +119,6 @@ class ScriptedUpstream:
         await asyncio.gather(*(connection.close() for connection in list(self._open)))
         async with asyncio.timeout(PATIENCE):
             await self._server.wait_closed()
-
-    def __enter__(self) -> Self:
-        started = Gate()
-        self._stop = Gate()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(started)), name="scripted-upstream")
-        self._thread.start()
-        started.wait_blocking()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        assert self._thread is not None
-        self._stop.set()
-        self._thread.join(PATIENCE)
-        assert not self._thread.is_alive(), "the scripted upstream did not stop"
-
-    async def _serve(self, started: Gate) -> None:
-        async with self:
-            started.set()
-            await self._stop.wait()
 
     def _arrival(self, number: int) -> Gate:
         gate = Gate()

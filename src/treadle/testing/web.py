@@ -6,9 +6,7 @@ import asyncio
 import html
 import json
 import ssl
-import threading
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote
 
@@ -17,6 +15,7 @@ from aiohttp import web
 
 from treadle.ports import SearchResult
 from treadle.testing.gates import PATIENCE, Gate, Waitable
+from treadle.testing.threads import InThread
 
 
 class WebRequest(msgspec.Struct):
@@ -43,7 +42,7 @@ class Scripted(msgspec.Struct):
     rest: bytes = b""
 
 
-class FakeWeb:
+class FakeWeb(InThread):
     """Pages under paths of the test's choice, and the answers of SearXNG, Brave, Tavily, Exa and DuckDuckGo.
 
     Use it as an async context manager within a loop, or as a plain one to run it in a thread of its own. What has no
@@ -58,8 +57,6 @@ class FakeWeb:
         self._refusal: Scripted | None = None
         self._tls = tls
         self._runner: web.ServerRunner | None = None
-        self._thread: threading.Thread | None = None
-        self._stop = Gate()
 
     @property
     def origin(self) -> str:
@@ -116,25 +113,6 @@ class FakeWeb:
         assert self._runner is not None
         async with asyncio.timeout(PATIENCE):
             await self._runner.cleanup()
-
-    def __enter__(self) -> Self:
-        started = Gate()
-        self._stop = Gate()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(started)), name="fake-web")
-        self._thread.start()
-        started.wait_blocking()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        assert self._thread is not None
-        self._stop.set()
-        self._thread.join(PATIENCE)
-        assert not self._thread.is_alive(), "the fake web did not stop"
-
-    async def _serve(self, started: Gate) -> None:
-        async with self:
-            started.set()
-            await self._stop.wait()
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         body = await request.read()

@@ -192,10 +192,6 @@ def encode_item(item: Item) -> bytes:
     return bytes(item.raw) if isinstance(item, OpaqueItem) else encode(item)
 
 
-def item_raw(item: Item) -> Raw:
-    return item.raw if isinstance(item, OpaqueItem) else Raw(encode(item))
-
-
 def decode_stored(kind: str, item_id: str, data: bytes) -> Item:
     """An item that we stored ourselves."""
     if kind in _TYPED_KINDS:

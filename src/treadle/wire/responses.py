@@ -7,10 +7,24 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
+from treadle.errors import InvalidRequest
 from treadle.wire.base import NULL, Name, Text
 from treadle.wire.extensions import CreateExtensions
 
 Metadata = dict[Annotated[str, Meta(max_length=64)], Annotated[str, Meta(max_length=512)]]
+MAX_METADATA = 16
+"""Pairs; the lengths of keys and values are in the type (contract §1.1)."""
+
+
+def checked_metadata(metadata: dict[str, str] | None) -> dict[str, str]:
+    """The pairs, none for null. InvalidRequest (`param="metadata"`) for too many."""
+    if metadata is not None and len(metadata) > MAX_METADATA:
+        raise InvalidRequest(
+            f"'metadata' may have at most {MAX_METADATA} pairs.", param="metadata", code="object_above_max_properties"
+        )
+    return metadata or {}
+
+
 Include = Literal[
     "file_search_call.results",
     "web_search_call.results",
