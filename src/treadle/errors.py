@@ -1,7 +1,8 @@
 """Every way a request can fail. The exception is the wire error; nothing translates it later.
 
 ServerError
-  InvalidRequest (400)      UnknownModel (404), ContextTooLong, PreviousNotFound, ConversationLocked (409)
+  InvalidRequest (400)      UnknownModel (404), ContextTooLong, PreviousNotFound, ConversationLocked (409),
+                            UnsupportedFile, UnreadableFile
   Unauthenticated (401)     Forbidden (403)
   NotFound (404, also for "not yours")    MethodNotAllowed (405)    TooLarge (413)    UnsupportedMedia (415)
   QuotaExceeded (429, Retry-After)
@@ -119,6 +120,18 @@ class TooLarge(InvalidRequest):
 class UnsupportedMedia(InvalidRequest):
     status = 415
     code = "unsupported_media_type"
+
+
+class UnsupportedFile(InvalidRequest):
+    """A document of a type that nothing here can read."""
+
+    code = "unsupported_file"
+
+
+class UnreadableFile(InvalidRequest):
+    """A document of a known type that is broken, encrypted, without text, or over a bound."""
+
+    code = "invalid_file"
 
 
 class Unauthenticated(ServerError):
