@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -10,9 +9,10 @@ from typing import Protocol
 import msgspec
 
 from treadle.api.store_access import missing_store
+from treadle.api.watches import Watches
 from treadle.errors import InvalidRequest, ServerError
 from treadle.ids import plausible
-from treadle.ports import FileBatchRow, FileRow, Files, NewStoreFile, Router, StoreFiles
+from treadle.ports import FileBatchRow, FileRow, Files, NewStoreFile, Router, StoreFileRow, StoreFiles
 from treadle.scope import Scope
 from treadle.wire.vector_stores import (
     AttachFile,
@@ -29,12 +29,11 @@ OwnChunking = StaticChunking | ContextualChunking
 class Ingester(Protocol):
     """Whoever indexes what is attached."""
 
+    @property
+    def watches(self) -> Watches: ...
+
     def wake(self) -> None:
         """Files may be waiting."""
-        ...
-
-    async def settled(self, store_id: str, files: Sequence[str]) -> None:
-        """Returns when none of the files waits in this process any more."""
         ...
 
 
@@ -53,8 +52,8 @@ class Attachments:
         wait_seconds: float = 1.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`rules` are the sizes of `auto`; `default_model` writes contexts when a request names no model; `settle`
-        waits up to `wait_seconds`."""
+        """`rules` are the sizes of `auto`; `default_model` writes contexts when a request names no model;
+        `settled` waits up to `wait_seconds`."""
         self._files = files
         self._uploads = uploads
         self._ingester = ingester
@@ -95,7 +94,7 @@ class Attachments:
         store_id: str,
         wanted: Sequence[tuple[AttachFile, OwnChunking]],
         batch: FileBatchRow | None = None,
-    ) -> None:
+    ) -> list[StoreFileRow]:
         """Attaches files; those that the caller does not have are noted as failed. NotFound if there is no such store
         any more."""
         uploads = await self._uploads.find(scope, [file.file_id for file, _ in wanted])
@@ -113,17 +112,18 @@ class Attachments:
                     error=("invalid_file", f"File '{file.file_id}' not found.") if upload is None else None,
                 )
             )
-        if await self._files.attach(scope, store_id, new, batch) is None:
+        rows = await self._files.attach(scope, store_id, new, batch)
+        if rows is None:
             raise missing_store(store_id)
         self._ingester.wake()
+        return rows
 
-    async def settle(self, store_id: str, files: Sequence[str]) -> None:
-        """Gives small files the time to be indexed, so that whoever attaches one rarely has to poll."""
-        try:
-            async with asyncio.timeout(self._wait):
-                await self._ingester.settled(store_id, files)
-        except TimeoutError:
-            return
+    async def settled(self, scope: Scope, store_id: str, wanted: Sequence[tuple[AttachFile, OwnChunking]]) -> None:
+        """`attach`, with some time for small files to be indexed, so that whoever attaches one rarely has to poll."""
+        with self._ingester.watches.over(store_id, [file.file_id for file, _ in wanted]) as watch:
+            rows = await self.attach(scope, store_id, wanted)
+            watch.forget_all_but((store_id, row.file) for row in rows if row.status == "in_progress")
+            await watch.wait(self._wait)
 
 
 def checked_ids(ids: Sequence[str], at: str) -> Sequence[str]:

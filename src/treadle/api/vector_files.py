@@ -58,8 +58,7 @@ class VectorFileService:
         chunking = await self._attachments.chunking(request.chunking_strategy, "chunking_strategy")
         if await self._attachments.upload(scope, request.file_id) is None:
             raise NotFound(f"File '{request.file_id}' not found.", param="file_id")
-        await self._attachments.attach(scope, store_id, [(request, chunking)])
-        await self._attachments.settle(store_id, [request.file_id])
+        await self._attachments.settled(scope, store_id, [(request, chunking)])
         return await self.get(scope, store_id, request.file_id)
 
     async def get(self, scope: Scope, store_id: str, file_id: str) -> VectorStoreFile:

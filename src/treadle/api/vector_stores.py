@@ -80,8 +80,7 @@ class VectorStoreService:
         )
         await self._stores.create(scope, row)
         if wanted:
-            await self._attachments.attach(scope, row.id, [(file, chunking) for file in wanted])
-            await self._attachments.settle(row.id, [file.file_id for file in wanted])
+            await self._attachments.settled(scope, row.id, [(file, chunking) for file in wanted])
         return await self.get(scope, row.id)
 
     async def get(self, scope: Scope, store_id: str) -> VectorStore:
