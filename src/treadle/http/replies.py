@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import time
+from typing import Protocol, runtime_checkable
 
 import msgspec
 from starlette.responses import Response
@@ -14,9 +16,31 @@ log = logging.getLogger("treadle.http")
 
 JSON = "application/json"
 
+_YOUNG_SECONDS, _SOON_MS, _LATER_MS = 10, 200, 1000
+
+
+@runtime_checkable
+class Pollable(Protocol):
+    """What clients ask for again until it is no longer in progress."""
+
+    @property
+    def status(self) -> str: ...
+
+    @property
+    def created_at(self) -> int: ...
+
 
 def reply(value: msgspec.Struct | msgspec.Raw, status: int = 200) -> Response:
     return Response(encode(value), status, media_type=JSON)
+
+
+def pollable(value: msgspec.Struct) -> Response:
+    """A reply that tells SDKs, while the thing is in progress, after how many milliseconds to ask again."""
+    answer = reply(value)
+    if isinstance(value, Pollable) and value.status == "in_progress":
+        young = time.time() - value.created_at < _YOUNG_SECONDS
+        answer.headers["openai-poll-after-ms"] = str(_SOON_MS if young else _LATER_MS)
+    return answer
 
 
 def refusal(fault: ServerError) -> Response:

@@ -9,6 +9,7 @@ import msgspec
 from treadle.models.vendors import GENERIC, find_vendor
 from treadle.models.vendors import vendor as vendor_row
 from treadle.ports import Capabilities, Json
+from treadle.wire.retrieval import SearchMode
 
 Doc = msgspec.Meta
 _SECRET: dict[str, object] = {"secret": True}
@@ -233,6 +234,66 @@ class Connector(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     untrusted: Annotated[bool, Doc(description="Show the model what it gives as data, never as instructions.")] = False
 
 
+class Knowledge(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """Vector stores: how files are indexed and searched."""
+
+    workers: Annotated[int, Doc(description="Files that are indexed at the same time.", ge=1, le=64)] = 2
+    wait_seconds: Annotated[
+        float,
+        Doc(
+            description="Attaching a file waits this long for it to be indexed before it answers `in_progress`; "
+            "0: not at all.",
+            ge=0,
+            le=60,
+        ),
+    ] = 1.0
+    chunk_tokens: Annotated[
+        int, Doc(description="Size of the pieces that documents are cut into, in tokens.", ge=100, le=4096)
+    ] = 800
+    chunk_overlap_tokens: Annotated[
+        int, Doc(description="Tokens that a piece shares with the one before, at most half of its size.", ge=0, le=2048)
+    ] = 400
+    search_mode: Annotated[
+        SearchMode, Doc(description="How a search looks that does not say: by meaning, by words, or both.")
+    ] = "hybrid"
+    ranker: Annotated[
+        Literal["rrf", "weighted"],
+        Doc(description="How a hybrid search that does not say puts its two lists together: by ranks or by scores."),
+    ] = "rrf"
+    embedding_batch: Annotated[int, Doc(description="Pieces that are embedded in one call.", ge=1, le=2048)] = 64
+    embedding_retries: Annotated[
+        int, Doc(description="Further attempts when the embedding model is busy or away.", ge=0, le=10)
+    ] = 3
+    extract_seconds: Annotated[float, Doc(description="Longest time that reading one document may take.", gt=0)] = 300.0
+    extract_memory_mb: Annotated[
+        int, Doc(description="Most memory that reading one document may take, in MB.", ge=128)
+    ] = 1024
+    index: Annotated[
+        Literal["sqlite", "pgvector", "qdrant"],
+        Doc(description="Where the pieces and their vectors are kept."),
+    ] = "sqlite"
+    index_url: Annotated[
+        str,
+        Doc(description="Address of the index. Empty for `sqlite`: `vectors.sqlite3` in the data folder."),
+    ] = ""
+    index_key: Annotated[str, Doc(description="Key of a Qdrant server.", extra=_SECRET)] = ""
+    cache_mb: Annotated[
+        int, Doc(description="Memory for vectors of stores that were searched lately, in MB.", ge=1)
+    ] = 512
+
+
+class Rerank(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """The model that orders search results anew."""
+
+    model: Annotated[
+        str,
+        Doc(
+            description="Model that a search uses whose ranker is `neural` and that names none; "
+            "its server must offer /v1/rerank."
+        ),
+    ] = ""
+
+
 class Settings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """Everything that can be configured."""
 
@@ -269,6 +330,10 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
         default_factory=Local
     )
     mcp: Annotated[Mcp, Doc(description="Servers of tools.")] = msgspec.field(default_factory=Mcp)
+    knowledge: Annotated[Knowledge, Doc(description="Vector stores.")] = msgspec.field(default_factory=Knowledge)
+    rerank: Annotated[Rerank, Doc(description="The model that orders search results anew.")] = msgspec.field(
+        default_factory=Rerank
+    )
     connectors: Annotated[list[Connector], Doc(description="Configured servers of tools.")] = []
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], Doc(description="How much the server writes to its log.")
