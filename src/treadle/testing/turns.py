@@ -249,3 +249,14 @@ def embeddings(request: Mapping[str, Any], dimensions: int) -> dict[str, Any]:
     tokens = sum(len(text.split()) for text in texts)
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
     return {"object": "list", "model": request.get("model", "scripted"), "data": data, "usage": usage}
+
+
+def ranks(request: Mapping[str, Any]) -> dict[str, Any]:
+    """The answer of `/rerank`: the share of the query's words that a text holds, best first."""
+    words = set(re.findall(r"\w+", str(request.get("query", "")).lower()))
+    found = []
+    for index, text in enumerate(request.get("documents", ())):
+        held = words & set(re.findall(r"\w+", str(text).lower()))
+        found.append({"index": index, "relevance_score": len(held) / max(1, len(words))})
+    found.sort(key=lambda entry: -float(entry["relevance_score"]))
+    return {"model": request.get("model", "scripted"), "results": found}

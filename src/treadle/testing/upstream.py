@@ -5,7 +5,7 @@
     assert upstream.requests[0].body["messages"][-1]["content"] == "Hi"
     upstream.assert_consumed()
 
-Chat completions and completions take the next scripted turn each; models and embeddings always answer.
+Chat completions and completions take the next scripted turn each; models, embeddings and rerankings always answer.
 """
 
 from __future__ import annotations
@@ -60,11 +60,13 @@ class ScriptedUpstream(InThread):
         self.default = default
         self.models = list(models)
         self.dimensions = dimensions
+        self.embedding: Callable[[Received], Turn | Gate | None] | None = None
+        """What a request for embeddings meets first: something to wait for, or an answer instead of the usual one."""
         self.port = 0
         self.requests: list[Received] = []
         """What was asked of a model: chat completions and completions, in order of arrival."""
         self.other_requests: list[Received] = []
-        """Everything else: models, embeddings, unknown paths."""
+        """Everything else: models, embeddings, rerankings, unknown paths."""
         self.unexpected: list[Received] = []
         self.faults: list[BaseException] = []
         self.connections = 0
@@ -154,7 +156,15 @@ class ScriptedUpstream(InThread):
             listed = [{"id": name, "object": "model", "created": 0, "owned_by": "scripted"} for name in self.models]
             out.send_whole(200, {}, _json({"object": "list", "data": listed}))
         elif request.method == "POST" and path.endswith("/embeddings"):
+            instead = None if self.embedding is None else self.embedding(request)
+            if isinstance(instead, Gate):
+                await instead.wait()
+            elif instead is not None:
+                await _play(instead, request, out, chat=False)
+                return
             out.send_whole(200, {}, _json(turns.embeddings(request.body, self.dimensions)))
+        elif request.method == "POST" and path.endswith("/rerank"):
+            out.send_whole(200, {}, _json(turns.ranks(request.body)))
         else:
             error = {"message": f"No such path: {path}", "type": "invalid_request_error", "code": None, "param": None}
             out.send_whole(404, {}, _json({"error": error}))
