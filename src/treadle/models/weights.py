@@ -1,4 +1,4 @@
-"""Model files: the weights that packages carry, the vocabularies that this package carries, and their checksums.
+"""Model files: the weights that packages carry, and their checksums.
 
 The weights' packages are never imported: one declares a dependency that needs a compiler, and both are used
 for the one data file inside. What is trusted is the checksum, not the package.
@@ -9,17 +9,15 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import importlib.util
-import lzma
 import os
 import shutil
 import sys
 from importlib.metadata import PackageNotFoundError, distribution
-from importlib.resources import files
 from pathlib import Path
 
 import msgspec
 
-from treadle.errors import Internal, UpstreamFault
+from treadle.errors import UpstreamFault
 
 
 class ModelNotInstalled(UpstreamFault):
@@ -56,25 +54,6 @@ MINILM = Weights(
     size=22_928_619,
     sha256="8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6",
 )
-
-VOCABULARIES = {
-    "o200k_base.tiktoken": "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d",
-    "cl100k_base.tiktoken": "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7",
-    "bert_uncased.txt": "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3",
-}
-"""The vocabularies in `treadle/data`, by the sha256 of their unpacked bytes."""
-
-
-def vocabulary(name: str) -> bytes:
-    """The unpacked bytes of a vocabulary of ours. Internal if our installation is damaged."""
-    packed = files("treadle").joinpath("data", f"{name}.xz")
-    try:
-        content = lzma.decompress(packed.read_bytes())
-    except (OSError, lzma.LZMAError) as fault:
-        raise Internal(f"The data file {name}.xz of treadle cannot be read; install treadle again.") from fault
-    if hashlib.sha256(content).hexdigest() != VOCABULARIES[name]:
-        raise Internal(f"The data file {name}.xz of treadle was altered; install treadle again.")
-    return content
 
 
 def install_command(weights: tuple[Weights, ...] = (SMOLLM2, MINILM)) -> list[list[str]]:

@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from treadle.models import tokens
+from treadle import vocabularies
 from treadle.models.tokens import Tokens, encoding_name
+from treadle.vocabularies import blocks
 
 O200K, CL100K = "gpt-4o", "gpt-4"
 
@@ -45,7 +46,7 @@ def test_counts_are_those_that_openai_bills(counter: Tokens, text: str, o200k: i
 def test_the_splitting_patterns_are_those_of_the_installed_tiktoken(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     openai_public = importlib.import_module("tiktoken_ext.openai_public")
     monkeypatch.setattr(openai_public, "load_tiktoken_bpe", lambda *_, **__: {})
-    assert "|".join(tokens._PATTERNS[name]) == getattr(openai_public, name)()["pat_str"]
+    assert "|".join(vocabularies._PATTERNS[name]) == getattr(openai_public, name)()["pat_str"]
 
 
 @pytest.mark.parametrize("model", [O200K, CL100K])
@@ -80,15 +81,9 @@ MARK = st.sampled_from([" ", "  ", "\n", "\r\n", " \n ", ".", ". ", ", ", "(", "
 @settings(deadline=None, max_examples=200)
 def test_counting_in_blocks_changes_no_count(counter: Tokens, parts: list[tuple[str, str]], model: str) -> None:
     text = "".join(word + mark for word, mark in parts)
-    blocks = tokens._blocks(text, 30)
-    assert "".join(blocks) == text
-    assert sum(counter.count(block, model) for block in blocks) == counter.count(text, model)
-
-
-def test_blocks_are_bounded_where_no_seam_is_found() -> None:
-    blocks = tokens._blocks("字" * 1_000, 64)
-    assert max(map(len, blocks)) == 64
-    assert "".join(blocks) == "字" * 1_000
+    pieces = blocks(text, 30)
+    assert "".join(pieces) == text
+    assert sum(counter.count(piece, model) for piece in pieces) == counter.count(text, model)
 
 
 @pytest.mark.parametrize(

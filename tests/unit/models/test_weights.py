@@ -9,18 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from treadle.errors import Internal
 from treadle.models.weights import (
     MINILM,
     SMOLLM2,
-    VOCABULARIES,
     ModelNotInstalled,
     Weights,
     WeightStore,
     install_command,
     require_module,
-    vocabulary,
 )
+from treadle.vocabularies import VOCABULARIES
 
 CONTENT = b"these are weights"
 TINY = Weights(
@@ -138,17 +136,6 @@ def test_the_install_command_pins_versions_and_leaves_dependencies_out() -> None
 def test_a_missing_library_is_named_with_its_extra() -> None:
     with pytest.raises(ModelNotInstalled, match=r"no_such_library.*`local`.*treadle setup"):
         require_module("no_such_library", "local")
-
-
-@pytest.mark.parametrize("name", VOCABULARIES)
-def test_every_vocabulary_unpacks_to_what_was_published(name: str) -> None:
-    assert hashlib.sha256(vocabulary(name)).hexdigest() == VOCABULARIES[name]
-
-
-def test_an_altered_vocabulary_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(VOCABULARIES, "bert_uncased.txt", "0" * 64)
-    with pytest.raises(Internal, match=r"bert_uncased\.txt\.xz.*altered"):
-        vocabulary("bert_uncased.txt")
 
 
 def test_the_notice_names_every_file_with_its_checksum() -> None:
