@@ -37,6 +37,8 @@ def shown(item: StoredItem, include: Collection[str]) -> Raw:
         return _message(item.data, include)
     if item.kind == "web_search_call" and "web_search_call.results" not in include:
         item = StoredItem(item.id, item.kind, bytes(_less(Raw(item.data), "results")))
+    if item.kind == "file_search_call":
+        item = StoredItem(item.id, item.kind, bytes(_less(Raw(item.data), "told")))
     if (hosted := _HOSTED.get(item.kind)) is not None and hosted[0] not in include:
         return _without(Raw(item.data), hosted[1])
     return Raw(item.data)

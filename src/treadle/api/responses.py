@@ -35,7 +35,7 @@ from treadle.ports import (
 from treadle.scope import Scope
 from treadle.wire.base import encode
 from treadle.wire.events import Event
-from treadle.wire.items import Item, WebSearchCall, encode_item, kind_of
+from treadle.wire.items import FileSearchCall, Item, WebSearchCall, encode_item, kind_of
 from treadle.wire.lists import ItemList, ResponseList
 from treadle.wire.responses import CountTokens, CreateResponse, InputTokens, ListedResponse, Response, ResponseDeleted
 
@@ -267,7 +267,7 @@ def _settled_turn(turn: Turn) -> SettledTurn:
 
 def _kept(item: Item, raw: Raw) -> bytes:
     """The item as it is stored: a search with its results, which the client may not have asked to see."""
-    return encode_item(item) if isinstance(item, WebSearchCall) else bytes(raw)
+    return encode_item(item) if isinstance(item, WebSearchCall | FileSearchCall) else bytes(raw)
 
 
 def _so_far(turn: Turn, include: Sequence[str]) -> Response:

@@ -9,13 +9,12 @@ from __future__ import annotations
 from msgspec import Raw, Struct, field
 
 from treadle.engine.calls import Call, announce, conclude, is_object, start_call
-from treadle.engine.citations import span
+from treadle.engine.citations import CitedFile, Source, annotation
 from treadle.engine.toolset import Binding
 from treadle.engine.turn import Turn
 from treadle.errors import UpstreamBadStream
 from treadle.ids import new_id
-from treadle.ports import CallFragment, FinishReason, ModelChunk, ModelUsage, SearchResult, TokenLogprob, ToolOutcome
-from treadle.wire.base import encode
+from treadle.ports import CallFragment, FinishReason, ModelChunk, ModelUsage, TokenLogprob, ToolOutcome
 from treadle.wire.content import OutputText, ReasoningText, Refusal
 from treadle.wire.events import (
     AnnotationAdded,
@@ -75,6 +74,8 @@ class Assembler:
         self._last: _Part | Call | None = None
         self._blank = ""
         self._blank_logprobs: list[TokenLogprob] = []
+        self._early_citations: list[tuple[CitedFile, str]] = []
+        """Of a text that has not begun, with the white space before each."""
         self.first_index = len(turn.items)
         self.finish_reason: FinishReason | None = None
         self.usage: ModelUsage | None = None
@@ -177,20 +178,18 @@ class Assembler:
             self._open_message("text", out)
         self._append_text(text, logprobs, out)
 
-    def cite(self, source: SearchResult, out: list[Event]) -> None:
+    def cite(self, source: Source, out: list[Event]) -> None:
         """The text so far ends with something that `source` supports."""
         part = self._part
         if part is None or part.kind != "text":
+            if isinstance(source, CitedFile):
+                self._early_citations.append((source, self._blank))
             return
-        start, end = span("".join(part.texts))
-        citation = {
-            "type": "url_citation",
-            "url": source.url,
-            "title": source.title,
-            "start_index": start,
-            "end_index": end,
-        }
-        annotation = Raw(encode(citation))
+        self._annotate(annotation(source, "".join(part.texts)), part, out)
+
+    def _annotate(self, made: Raw, part: _Part, out: list[Event]) -> None:
+        if made in part.annotations:
+            return  # marks side by side that lead to the same file
         out.append(
             AnnotationAdded(
                 sequence_number=self._turn.next_sequence(),
@@ -198,10 +197,10 @@ class Assembler:
                 output_index=part.index,
                 content_index=part.content_index,
                 annotation_index=len(part.annotations),
-                annotation=annotation,
+                annotation=made,
             )
         )
-        part.annotations.append(annotation)
+        part.annotations.append(made)
 
     def _append_text(self, text: str, logprobs: list[TokenLogprob] | None, out: list[Event]) -> None:
         part = self._part
@@ -209,6 +208,9 @@ class Assembler:
         if self._blank:
             text, self._blank = self._blank + text, ""
             logprobs, self._blank_logprobs = [*self._blank_logprobs, *(logprobs or ())], []
+        early, self._early_citations = self._early_citations, []
+        for source, before in early:
+            self._annotate(annotation(source, before), part, out)
         part.texts.append(text)
         if logprobs:
             part.logprobs.extend(logprobs)
@@ -312,7 +314,7 @@ class Assembler:
     def _open_call(self, slot: _Slot, name: str, out: list[Event]) -> Call:
         """Announces a call once its name is known."""
         self._leave_part(out)
-        self._blank, self._blank_logprobs = "", []
+        self._blank, self._blank_logprobs, self._early_citations = "", [], []
         binding = self._turn.plan.tools.bind(name)
         call = start_call(self._turn, binding, self._turn.own_call_id(slot.id))
         call.open(out)

@@ -11,6 +11,8 @@ import re
 from msgspec import UNSET, DecodeError, Raw, Struct, structs
 from msgspec.json import Decoder
 
+from treadle.engine.citations import cited_files
+from treadle.engine.knowledge import FileSearchOutcome, queries_of
 from treadle.engine.toolset import Binding
 from treadle.engine.turn import Turn
 from treadle.ids import new_id
@@ -20,6 +22,9 @@ from treadle.wire.events import (
     CustomToolCallInputDelta,
     CustomToolCallInputDone,
     Event,
+    FileSearchCallCompleted,
+    FileSearchCallInProgress,
+    FileSearchCallSearching,
     FunctionCallArgumentsDelta,
     FunctionCallArgumentsDone,
     McpCallArgumentsDelta,
@@ -35,12 +40,15 @@ from treadle.wire.events import (
 )
 from treadle.wire.items import (
     CustomToolCall,
+    FileSearchCall,
+    FileSearchRecord,
     FunctionCall,
     Item,
     McpApprovalRequest,
     McpCall,
     SearchAction,
     Status,
+    Told,
     WebSearchCall,
 )
 
@@ -256,6 +264,51 @@ class ApprovalCall(Call):
         conclude(self._turn, item, announce(self._turn, item, out), out)
 
 
+class FileCall(Call):
+    """A search of vector stores. `first`: the server's own, before it asks the model."""
+
+    pending = True
+
+    def __init__(self, turn: Turn, binding: Binding, call_id: str, *, first: bool = False) -> None:
+        super().__init__(turn, binding, call_id)
+        self._first = first
+
+    def open(self, out: list[Event]) -> None:
+        self.search = FileSearchRecord(id=item_id(self._turn, "fs", approved=self._first), status="in_progress")
+        self.index = announce(self._turn, self.search, out)
+        out.append(
+            FileSearchCallInProgress(
+                sequence_number=self._turn.next_sequence(), item_id=self.search.id or "", output_index=self.index
+            )
+        )
+
+    def grow(self, text: str, out: list[Event]) -> None:
+        self.texts.append(text)
+
+    def close(self, status: Status, out: list[Event]) -> None:
+        self.search.queries = queries_of(self.arguments)
+        out.append(
+            FileSearchCallSearching(
+                sequence_number=self._turn.next_sequence(), item_id=self.search.id or "", output_index=self.index
+            )
+        )
+
+    def settle(self, outcome: ToolOutcome, out: list[Event]) -> None:
+        item, turn = self.search, self._turn
+        item.status = "failed" if outcome.failed else "completed"
+        item.told = Told(before=outcome.text)
+        if isinstance(outcome, FileSearchOutcome):
+            item.results, item.told = outcome.results, outcome.told
+        if not outcome.failed:
+            number = turn.next_sequence()
+            out.append(FileSearchCallCompleted(sequence_number=number, item_id=item.id or "", output_index=self.index))
+        turn.cite_from(cited_files(item))
+        # The store keeps all of it, for later turns; the client sees what it asked for.
+        results = item.results if "file_search_call.results" in turn.plan.include else None
+        shown = FileSearchCall(id=item.id, status=item.status, queries=item.queries, results=results)
+        conclude(turn, shown, self.index, out)
+
+
 class SearchCall(Call):
     """A web search, or a page opened."""
 
@@ -291,9 +344,9 @@ class SearchCall(Call):
             item.action.sources = [
                 {"type": Raw(b'"url"'), "url": Raw(encode(source.url))} for source in outcome.sources
             ]
-        out.append(
-            WebSearchCallCompleted(sequence_number=turn.next_sequence(), item_id=item.id or "", output_index=self.index)
-        )
+        if not outcome.failed:
+            number = turn.next_sequence()
+            out.append(WebSearchCallCompleted(sequence_number=number, item_id=item.id or "", output_index=self.index))
         turn.cite_from(outcome.sources)
         # The store keeps all of it, for later turns; the client sees what it asked for.
         action = item.action
@@ -310,17 +363,18 @@ def start_call(turn: Turn, binding: Binding, call_id: str) -> Call:
         "custom": CustomCall,
         "mcp": ApprovalCall if binding.asks else RemoteCall,
         "web_search": SearchCall,
+        "file_search": FileCall,
     }
     return kinds[binding.kind](turn, binding, call_id)
 
 
 def item_id(turn: Turn, prefix: str, *, approved: bool = False) -> str:
     """An id that ends in the round of its turn, so that a later turn can tell calls made together from calls made one
-    after the other. Approved calls come before all rounds."""
+    after the other. Approved calls, and a search that the server makes first, come before all rounds."""
     return f"{new_id(prefix)}{0 if approved else min(turn.rounds + 1, 255):02x}"
 
 
-_OF_ROUND = re.compile(r"(?:fc|ctc|mcp|ws)_[0-9a-f]{32}([0-9a-f]{2})")
+_OF_ROUND = re.compile(r"(?:fc|ctc|mcp|ws|fs)_[0-9a-f]{32}([0-9a-f]{2})")
 
 
 def round_of(item_id: str | None) -> str | None:

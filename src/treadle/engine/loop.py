@@ -17,6 +17,7 @@ from treadle.engine.calls import Call
 from treadle.engine.discovery import discover, run_approved, settle_denials
 from treadle.engine.dispatch import record, run_calls
 from treadle.engine.render import render
+from treadle.engine.retrieve import search_first
 from treadle.engine.round import Round
 from treadle.engine.turn import Again, ClientAction, Finished, Stopped, Turn
 from treadle.errors import Internal, ServerError, StorageFault
@@ -30,7 +31,7 @@ from treadle.wire.events import (
     ResponseIncomplete,
     ResponseInProgress,
 )
-from treadle.wire.items import McpListTools, OpaqueItem
+from treadle.wire.items import Item, McpListTools, OpaqueItem
 
 log = logging.getLogger("treadle.loop")
 
@@ -68,16 +69,23 @@ async def run(turn: Turn, settle: Settle) -> AsyncGenerator[list[Event], None]:
 
 
 async def _turn(turn: Turn) -> AsyncGenerator[list[Event], None]:
-    """Discovery and approved calls first, where there are any, and then the rounds."""
+    """The server's own search, discovery and approved calls first, where there are any, and then the rounds."""
     plan = turn.plan
     messages = list(plan.messages)
     await settle_denials(turn)
+    if plan.first_search is not None:
+        async with aclosing(search_first(turn, plan.first_search)) as batches:
+            async for batch in batches:
+                yield batch
+    searched = list(turn.items)
+    if searched:
+        messages = _asked(turn, searched)
     if plan.remote and plan.remote_tools is not None:
         async with aclosing(discover(turn, plan.remote_tools, fatal=plan.remote_fatal)) as batches:
             async for batch in batches:
                 yield batch
         # Only now are the names known under which the model sees the tools of its earlier calls.
-        messages = render(plan.shown, plan.tools, plan.capabilities, plan.instructions)
+        messages = _asked(turn, searched)
         if plan.approved:
             first = len(turn.items)
             async with aclosing(run_approved(turn, plan.remote_tools)) as batches:
@@ -146,6 +154,13 @@ async def _run_server_calls(turn: Turn, round_: Round) -> AsyncGenerator[list[Ev
         out = []
         record(turn, call, outcome, out)
         yield out
+
+
+def _asked(turn: Turn, searched: list[Item]) -> list[ModelMessage]:
+    """The messages of the first round, with what was searched for it."""
+    plan = turn.plan
+    shown = [*plan.shown, *(item for item in searched if not isinstance(item, OpaqueItem))]
+    return render(shown, plan.tools, plan.capabilities, plan.instructions)
 
 
 def _said(turn: Turn, first: int) -> list[ModelMessage]:

@@ -9,13 +9,21 @@ from dataclasses import dataclass, field
 
 from msgspec import UNSET, Raw
 
+from treadle.engine.citations import Citable
 from treadle.engine.history import check_outputs, check_sealed, visible
 from treadle.engine.inputs import check_addresses, decode_inputs, resolve
+from treadle.engine.knowledge import (
+    FileSearchRules,
+    check_stores,
+    declared_searches,
+    offer_file_search,
+    recall,
+)
 from treadle.engine.recent import History, RecentHistories
 from treadle.engine.render import render
 from treadle.engine.sources import ApprovedCall, RemoteRules, RemoteSource, approved_calls, resolve_sources
 from treadle.engine.toolset import ToolSet, build
-from treadle.engine.turn import Plan
+from treadle.engine.turn import FirstSearch, Plan
 from treadle.engine.web import add_web_search
 from treadle.errors import InvalidRequest, NotFound, PreviousNotFound
 from treadle.ids import new_id, plausible
@@ -27,6 +35,7 @@ from treadle.ports import (
     ModelRequest,
     OutputFormat,
     PageReader,
+    PassageSearch,
     RemoteTools,
     Responses,
     Route,
@@ -68,6 +77,8 @@ class Preparation:
     search: WebSearch | None = None
     reader: PageReader | None = None
     search_limit: int = 8
+    passages: PassageSearch | None = None
+    file_search: FileSearchRules = field(default_factory=FileSearchRules)
     tool_seconds: float = 120.0
     max_seconds: float = 3600.0
     default_model: str = ""
@@ -89,6 +100,8 @@ class Context:
     sources: list[RemoteSource]
     approved: list[ApprovedCall]
     denied: list[str]
+    citable: Citable
+    first_search: FirstSearch | None
 
 
 async def prepare(scope: Scope, request: CreateResponse, given: Preparation) -> Plan:
@@ -125,6 +138,8 @@ async def prepare(scope: Scope, request: CreateResponse, given: Preparation) -> 
         include=include,
         base=context.base,
         history=context.history,
+        citable=context.citable,
+        first_search=context.first_search,
         append_to_conversation=request.conversation_id is not None,
     )
 
@@ -139,8 +154,11 @@ async def gather(scope: Scope, request: ContextFields, given: Preparation) -> Co
             "Give either 'previous_response_id' or 'conversation', not both.", param="previous_response_id"
         )
     tools = build(request.tools or (), request.tool_choice, given.server_tools)
+    searches = declared_searches(tools.hosted) if given.passages is not None else []
     given_items = decode_inputs(request.input)
-    (base, history), route = await asyncio.gather(_history(scope, request, given), given.router.route(model))
+    (base, history), route, _ = await asyncio.gather(
+        _history(scope, request, given), given.router.route(model), check_stores(scope, searches, given.passages)
+    )
     inputs = await resolve(scope, given_items, history.items, given.responses)
     if not inputs and not history.items:
         raise InvalidRequest("Missing required parameter: 'input'.", param="input", code="missing_required_parameter")
@@ -149,10 +167,14 @@ async def gather(scope: Scope, request: ContextFields, given: Preparation) -> Co
     if given.rules.guard is not None:
         await check_addresses(inputs, given.rules.guard)
     items = [item for item, _ in inputs]
-    past = [*history.items, *items]
+    recalled = recall(history.items, items, given.file_search)
+    items, past = recalled.inputs, [*recalled.history, *recalled.inputs]
     sources = resolve_sources(tools.hosted, history.items, given.rules) if given.remote is not None else []
     approved, denied = approved_calls(inputs, history.items, sources)
-    add_web_search(tools, given.search, given.reader, given.search_limit)
+    add_web_search(tools, given.search, given.reader, given.search_limit, recalled.numbers)
+    file_search = offer_file_search(
+        tools, searches, given.passages, given.file_search, recalled.numbers, route.capabilities
+    )
     if not sources:
         tools.settle_choice()
     permitted = {call.request.id for call in approved}
@@ -162,6 +184,8 @@ async def gather(scope: Scope, request: ContextFields, given: Preparation) -> Co
         if not (isinstance(item, McpApprovalRequest) and item.id in permitted)  # rendered with its call, once it ran
     ]
     messages = render(shown, tools, route.capabilities, request.instructions)
+    if file_search is not None:
+        file_search.make_room(messages, route.capabilities)
     return Context(
         route=route,
         tools=tools,
@@ -173,6 +197,8 @@ async def gather(scope: Scope, request: ContextFields, given: Preparation) -> Co
         sources=sources,
         approved=approved,
         denied=denied,
+        citable=recalled.citable,
+        first_search=file_search.first(tools, route.capabilities, items) if file_search is not None else None,
     )
 
 

@@ -40,6 +40,8 @@ from treadle.wire.items import (
     CallOutput,
     CustomToolCall,
     CustomToolCallOutput,
+    FileSearchCall,
+    FileSearchRecord,
     FunctionCall,
     FunctionCallOutput,
     McpApprovalRequest,
@@ -48,10 +50,13 @@ from treadle.wire.items import (
     McpListTools,
     Message,
     Reasoning,
+    Told,
     TypedItem,
     WebSearchCall,
 )
 
+ACCORDING = "According to the text above: "
+"""Before the question of a model that cannot call tools. Even a very small one then answers from the passages."""
 NO_OUTPUT = "(This call was not answered.)"
 NO_IMAGE = "[An image stands here; this model does not read images.]"
 NO_FILE = "[A file stands here; this model does not read files.]"
@@ -109,6 +114,7 @@ class _Drawing:
         self._images = images
         self._verdicts = {item.approval_request_id: item for item in items if isinstance(item, McpApprovalResponse)}
         self._run = {item.approval_request_id for item in items if isinstance(item, McpCall)}
+        self._last_search = max((n for n, item in enumerate(items) if isinstance(item, FileSearchRecord)), default=-1)
         self._turn_start = max((n for n, item in enumerate(items) if _is_user(item)), default=-1)
 
     def add(self, item: TypedItem, index: int) -> None:
@@ -135,6 +141,8 @@ class _Drawing:
                     self._hosted(item.id or "", seen, item.arguments, _verdict_text(verdict))
             case WebSearchCall():
                 self._searched(item)
+            case FileSearchCall():
+                self._file_search(item, index)
             case McpListTools():
                 pass
             case FunctionCallOutput() | CustomToolCallOutput() | McpApprovalResponse():
@@ -230,7 +238,33 @@ class _Drawing:
         if not isinstance(item.results, str):
             return  # another server's search, whose results we do not have
         text = item.results
-        self._hosted(item.id or "", self._tools.web_name(name), arguments, wrapped(text, item.id or ""))
+        self._hosted(
+            item.id or "", self._tools.hosted_name("web_search", name), arguments, wrapped(text, item.id or "")
+        )
+
+    def _file_search(self, item: FileSearchCall, index: int) -> None:
+        if not isinstance(item, FileSearchRecord) or not isinstance(told := item.told, Told):
+            return  # another server's search, whose results we do not have
+        passages = wrapped(told.passages, item.id or "") if told.passages else ""
+        text = "\n".join(part for part in (told.before, passages, told.behind) if part)
+        if self._can.tools:
+            given = {"query": item.queries[0]} if len(item.queries) == 1 else {"queries": item.queries}
+            name = self._tools.hosted_name("file_search", "file_search")
+            self._hosted(item.id or "", name, encode(given).decode(), text)
+        elif index == self._last_search:
+            # Such a model has little room, and every turn searches anew: it sees the last search only.
+            self._before_question(f"{text}\n\n{ACCORDING}" if passages else f"{text}\n\n")
+
+    def _before_question(self, text: str) -> None:
+        """Puts text before the user's last message, for models that have no place for results of tools."""
+        self.flush()
+        asked = next((message for message in reversed(self.messages) if message.role == "user"), None)
+        if asked is None:
+            self.messages.append(ModelMessage("user", text.strip()))
+        elif isinstance(asked.content, str):
+            asked.content = text + asked.content
+        else:
+            asked.content = [TextPart(text), *asked.content]
 
     def _attach(self, item_id: str | None, attached: list[ModelPart]) -> None:
         if self._can.images:

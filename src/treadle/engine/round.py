@@ -8,10 +8,10 @@ from contextlib import aclosing
 import msgspec
 
 from treadle.engine.assembler import Assembler, ModelCallMade
-from treadle.engine.citations import CitationScanner
+from treadle.engine.citations import CitationScanner, Source
 from treadle.engine.structured import HeldText, withholds
 from treadle.engine.turn import Again, ClientAction, Finished, RoundDecision, Stopped, Turn
-from treadle.ports import ModelChunk, ModelMessage, ModelRequest, SearchResult
+from treadle.ports import ModelChunk, ModelMessage, ModelRequest, TokenLogprob
 from treadle.wire.events import Event
 
 
@@ -26,7 +26,9 @@ class Round:
         self._held = HeldText() if withholds(turn.plan) and not final else None
         self._counted = False
         self.assembler = Assembler(turn)
-        self._citations = CitationScanner(turn.sources) if turn.sources else None
+        self._citations = CitationScanner(turn.citable) if turn.citable.asked else None
+        self._logprobs: list[TokenLogprob] = []
+        """Of text that is held for the sake of citations."""
         self.made: list[ModelCallMade] = []
         self.decision: RoundDecision = Finished()
         self.unfit = False
@@ -50,15 +52,17 @@ class Round:
             self.assembler.feed(chunks, out)
             return
         for chunk in chunks:
-            if chunk.text:
-                self._cited(self._citations.feed(chunk.text), out)
+            if chunk.text and (pieces := self._citations.feed(chunk.text)) != [chunk.text]:
+                self._logprobs += chunk.logprobs or ()
+                self._cited(pieces, out)
                 chunk.text = ""
             self.assembler.feed([chunk], out)
 
-    def _cited(self, pieces: list[str | SearchResult], out: list[Event]) -> None:
+    def _cited(self, pieces: list[str | Source], out: list[Event]) -> None:
         for piece in pieces:
             if isinstance(piece, str):
-                self.assembler.feed([ModelChunk(text=piece)], out)
+                logprobs, self._logprobs = self._logprobs, []
+                self.assembler.feed([ModelChunk(text=piece, logprobs=logprobs or None)], out)
             else:
                 self.assembler.cite(piece, out)
 
@@ -128,7 +132,8 @@ class Round:
             return "none"
         if turn.plan.tools.choice.mode == "none":
             return "none"
-        return turn.plan.tools.first_choice if turn.rounds == 0 else None
+        choice = turn.plan.tools.first_choice if turn.rounds == 0 else None
+        return None if turn.plan.searched_as(choice) else choice
 
 
 def remaining_tokens(turn: Turn) -> int | None:

@@ -44,7 +44,7 @@ class Binding:
     seen: str
     owner: Literal["client", "server", "refused"]
     name: str
-    kind: Literal["function", "custom", "mcp", "web_search"] = "function"
+    kind: Literal["function", "custom", "mcp", "web_search", "file_search"] = "function"
     namespace: str | None = None
     tool: Runner | None = None
     label: str = ""
@@ -118,11 +118,13 @@ class ToolSet:
         self._add(ModelFunction(name=seen, description=tool.description, parameters=schema), binding, "tools")
         self._hosted.setdefault("mcp", []).append(seen)
 
-    def add_web(self, functions: Sequence[ModelFunction], kind: str, runner: Runner) -> None:
-        """Offers the functions of web search; a client's function of the same name keeps it."""
+    def add_hosted(
+        self, functions: Sequence[ModelFunction], kind: Literal["web_search", "file_search"], runner: Runner
+    ) -> None:
+        """Offers the functions of a search; a client's function of the same name keeps it."""
         for function in functions:
             seen = self._free(function.name, "hosted")
-            binding = Binding(seen, "server", function.name, kind="web_search", tool=runner, untrusted=True)
+            binding = Binding(seen, "server", function.name, kind=kind, tool=runner, untrusted=True)
             self._add(structs.replace(function, name=seen), binding, "tools")
             self._hosted.setdefault(kind, []).append(seen)
 
@@ -136,9 +138,9 @@ class ToolSet:
             (b for b in self._bindings.values() if b.kind == "mcp" and (b.label, b.name) == (label, name)), None
         )
 
-    def web_name(self, name: str) -> str:
-        """The name under which the model knows a function of web search."""
-        return next((b.seen for b in self._bindings.values() if b.kind == "web_search" and b.name == name), name)
+    def hosted_name(self, kind: str, name: str) -> str:
+        """The name under which the model knows a function of a search."""
+        return next((b.seen for b in self._bindings.values() if b.kind == kind and b.name == name), name)
 
     def _free(self, name: str, label: str) -> str:
         """`name` as a function name; where it is taken, with the label before it."""
@@ -211,7 +213,7 @@ def build(tools: Sequence[Raw], choice: Raw, server_tools: Mapping[str, ServerTo
         tool = decode_tool(raw, at, known)
         found.echo.append(echo_tool(tool))
         found._declare(tool, at, server_tools)
-    if not any(tool.kind == "mcp" or tool.kind in WEB_SEARCH for _, tool in found.hosted):
+    if not any(tool.kind in ("mcp", "file_search") or tool.kind in WEB_SEARCH for _, tool in found.hosted):
         found.settle_choice()  # else when their functions are known
     return found
 

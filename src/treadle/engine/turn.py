@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
 from msgspec import Raw
 
+from treadle.engine.citations import Citable, Source
 from treadle.engine.recent import History
 from treadle.engine.sources import ApprovedCall, RemoteSource
-from treadle.engine.toolset import ToolSet
+from treadle.engine.toolset import Binding, ToolSet
 from treadle.errors import ContextTooLong, InvalidRequest, QuotaExceeded, ServerError
 from treadle.ids import new_id
 from treadle.ports import (
@@ -24,7 +25,6 @@ from treadle.ports import (
     ModelUsage,
     OutputFormat,
     RemoteTools,
-    SearchResult,
 )
 from treadle.scope import Scope
 from treadle.wire.items import Item, TypedItem
@@ -38,6 +38,14 @@ from treadle.wire.responses import (
 )
 
 Reason = Literal["max_output_tokens", "content_filter", "max_iterations_exceeded"]
+
+
+@dataclass(frozen=True, slots=True)
+class FirstSearch:
+    """A search that the server makes before it asks the model, with the user's question."""
+
+    binding: Binding
+    question: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +92,17 @@ class Plan:
     history: History = field(default_factory=lambda: History([], 0))
     """What stands before `inputs`, kept for the turn that will continue this one."""
     append_to_conversation: bool = False
+    citable: Citable = field(default_factory=Citable)
+    """What searches of earlier turns found."""
+    first_search: FirstSearch | None = None
+
+    def searched_as(self, choice: str | None) -> bool:
+        """Whether the server's own search is the call that the first choice of a tool demands."""
+        if self.first_search is None:
+            return False
+        if choice == "required":
+            return self.tools.choice.forced is None
+        return choice == f"function:{self.first_search.binding.seen}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +146,8 @@ class Turn:
     fault: ServerError | None = None
     images: dict[str, list[ImagePart]] = field(default_factory=dict)
     """Pictures that this turn's tools gave, by item; the items themselves hold text."""
-    sources: dict[int, SearchResult] = field(default_factory=dict)
-    """What the model may cite, by number."""
+    citable: Citable = field(init=False)
+    """What the model may cite."""
     settling: bool = False
     """Set when storing began: from then on the outcome stands, whatever happens to the client."""
     interruption: ServerError | None = None
@@ -136,6 +155,9 @@ class Turn:
     Without it, to be cancelled means that nobody listens any more."""
     call_ids: set[str] | None = None
     """Ids of the calls in history and output; None until the first call."""
+
+    def __post_init__(self) -> None:
+        self.citable = self.plan.citable
 
     def next_sequence(self) -> int:
         number = self.sequence
@@ -159,8 +181,10 @@ class Turn:
         if images:
             self.images[item_id] = images
 
-    def cite_from(self, sources: list[SearchResult]) -> None:
-        self.sources.update({source.number: source for source in sources})
+    def cite_from(self, sources: Iterable[Source]) -> None:
+        if self.citable is self.plan.citable:
+            self.citable = self.plan.citable.copy()
+        self.citable.add(sources)
 
     def add_usage(self, usage: ModelUsage) -> None:
         total = self.usage

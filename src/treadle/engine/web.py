@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Raw
 
+from treadle.engine.citations import Numbers
 from treadle.engine.toolset import ToolSet
 from treadle.errors import ToolFault
 from treadle.ports import ModelFunction, Page, PageReader, SearchQuery, ToolOutcome, WebSearch
@@ -41,14 +42,19 @@ class WebRunner:
     exclusive = False
 
     def __init__(
-        self, declared: WebSearchDeclaration, search: WebSearch | None, reader: PageReader | None, limit: int
+        self,
+        declared: WebSearchDeclaration,
+        search: WebSearch | None,
+        reader: PageReader | None,
+        limit: int,
+        numbers: Numbers,
     ) -> None:
         self._filters = declared.filters or DomainFilter()
         self._place = declared.user_location or Location()
         self._size = declared.search_context_size or "medium"
         self._search = search
-        self._numbers = 0
-        """Results shown so far; a citation names one by its number."""
+        self._numbers = numbers
+        """A citation names a result by its number."""
         self._limit = max(1, round(limit * _SHARE[self._size]))
         self._reader = reader
 
@@ -79,7 +85,7 @@ class WebRunner:
         if not found:
             return ToolOutcome("Nothing was found.", untrusted=True)
         for result in found:
-            result.number = self._numbers = self._numbers + 1
+            result.number = self._numbers.next()
         lines = [
             f"【{result.number}】 {result.title}\n{result.url}\n{result.text[: _SNIPPET[self._size]]}"
             for result in found
@@ -122,13 +128,15 @@ class WebRunner:
         return not under(self._filters.blocked_domains)
 
 
-def add_web_search(tools: ToolSet, search: WebSearch | None, reader: PageReader | None, limit: int) -> None:
+def add_web_search(
+    tools: ToolSet, search: WebSearch | None, reader: PageReader | None, limit: int, numbers: Numbers
+) -> None:
     """Offers the functions for the first declaration of web search in the set. InvalidRequest for a bad one."""
     for at, tool in tools.hosted:
         if tool.kind in WEB_SEARCH:
             declared = decode(web_search_decoder, tool.raw, at)
             if declared.external_web_access is not False:
-                tools.add_web(FUNCTIONS, "web_search", WebRunner(declared, search, reader, limit))
+                tools.add_hosted(FUNCTIONS, "web_search", WebRunner(declared, search, reader, limit, numbers))
             return
 
 

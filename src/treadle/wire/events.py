@@ -156,6 +156,15 @@ class WebSearchCallSearching(_OfItem, tag="response.web_search_call.searching", 
 class WebSearchCallCompleted(_OfItem, tag="response.web_search_call.completed", kw_only=True): ...
 
 
+class FileSearchCallInProgress(_OfItem, tag="response.file_search_call.in_progress", kw_only=True): ...
+
+
+class FileSearchCallSearching(_OfItem, tag="response.file_search_call.searching", kw_only=True): ...
+
+
+class FileSearchCallCompleted(_OfItem, tag="response.file_search_call.completed", kw_only=True): ...
+
+
 class AnnotationAdded(_OfPart, tag="response.output_text.annotation.added", kw_only=True):
     annotation_index: int
     annotation: Annotated[Raw, Meta(extra_json_schema={"type": "object"})]
@@ -192,6 +201,9 @@ Event = (
     | WebSearchCallInProgress
     | WebSearchCallSearching
     | WebSearchCallCompleted
+    | FileSearchCallInProgress
+    | FileSearchCallSearching
+    | FileSearchCallCompleted
     | AnnotationAdded
 )
 

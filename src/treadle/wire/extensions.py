@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -13,3 +13,15 @@ class CreateExtensions(msgspec.Struct, kw_only=True):
 
     max_infer_iters: Annotated[int, Meta(ge=1, le=1000)] | None = None
     """Model calls the loop may make before the response ends `incomplete`."""
+
+
+RetrieveFirst = Literal["auto", "always", "never"]
+"""Whether the server searches with the user's question before it asks the model. `auto`: for models that cannot call
+tools."""
+
+
+class FileSearchExtensions(msgspec.Struct, kw_only=True):
+    """Fields of a `file_search` declaration that OpenAI does not know."""
+
+    retrieve_first: RetrieveFirst | None = None
+    """None: as the setting `file_search.retrieve_first` says."""

@@ -1,4 +1,4 @@
-"""Declarations of tools that the server runs: MCP servers and web search (contract §5.1)."""
+"""Declarations of tools that the server runs: MCP servers, web search and file search (contract §5.1)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,12 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from treadle.wire.extensions import FileSearchExtensions
+from treadle.wire.retrieval import Filter, RankingOptions
+
 Names = list[str]
+MAX_STORES = 64
+"""Vector stores of one `file_search`."""
 Label = Annotated[str, Meta(min_length=1, max_length=128)]
 
 
@@ -58,8 +63,20 @@ class WebSearchDeclaration(msgspec.Struct, kw_only=True):
     external_web_access: bool | None = None
 
 
+class FileSearchDeclaration(FileSearchExtensions, kw_only=True):
+    """Vector stores to search, and within which bounds."""
+
+    vector_store_ids: Annotated[
+        list[Annotated[str, Meta(min_length=1, max_length=256)]], Meta(min_length=1, max_length=MAX_STORES)
+    ]
+    max_num_results: Annotated[int, Meta(ge=1, le=50)] | None = None
+    filters: Filter | None = None
+    ranking_options: RankingOptions | None = None
+
+
 mcp_decoder = msgspec.json.Decoder(McpDeclaration)
 web_search_decoder = msgspec.json.Decoder(WebSearchDeclaration)
+file_search_decoder = msgspec.json.Decoder(FileSearchDeclaration)
 
 WEB_SEARCH = frozenset({"web_search", "web_search_2025_08_26", "web_search_preview", "web_search_preview_2025_03_11"})
 

@@ -137,6 +137,47 @@ class WebSearchCall(msgspec.Struct, tag_field="type", tag="web_search_call", kw_
     results: Text | UnsetType | None = UNSET
 
 
+class FoundPassage(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A result of a file search. Attributes are those of the file."""
+
+    file_id: str | UnsetType | None = UNSET
+    filename: str | UnsetType | None = UNSET
+    score: float | UnsetType | None = UNSET
+    """0..1"""
+    text: Text | UnsetType | None = UNSET
+    attributes: dict[str, str | int | float | bool] | UnsetType | None = UNSET
+    page: int | UnsetType | None = UNSET
+    """Ours, like `section`: where in the file the text stands, if that is known."""
+    section: str | UnsetType | None = UNSET
+
+
+class FileSearchCall(msgspec.Struct, tag_field="type", tag="file_search_call", kw_only=True):
+    """A search of vector stores. `results` is null unless the client asked for it (`include`)."""
+
+    id: str | None = None
+    status: Literal["in_progress", "searching", "completed", "incomplete", "failed"] | None = None
+    queries: list[str] = []
+    results: list[FoundPassage] | None = None
+
+
+class Told(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What a search told the model: our words before and behind, and between them the passages, which are data.
+
+    `numbers[i]` is the number under which `results[i]` may be cited; 0 for one that the model was not shown.
+    """
+
+    before: str = ""
+    passages: str = ""
+    behind: str = ""
+    numbers: list[int] = []
+
+
+class FileSearchRecord(FileSearchCall, tag="file_search_call", kw_only=True):
+    """A search as it is stored: with its results, and with what later turns tell the model of it, never shown."""
+
+    told: Told | UnsetType = UNSET
+
+
 class ItemReference(msgspec.Struct, tag_field="type", tag="item_reference"):
     """Stands for a stored item. Never stored itself."""
 
@@ -151,7 +192,7 @@ class OpaqueItem(msgspec.Struct):
     raw: Raw
 
 
-HostedItem = McpListTools | McpCall | McpApprovalRequest | McpApprovalResponse | WebSearchCall
+HostedItem = McpListTools | McpCall | McpApprovalRequest | McpApprovalResponse | WebSearchCall | FileSearchCall
 """Items of tools that a server runs. One of another server's that does not fit is kept as an opaque item."""
 
 TypedItem = Message | FunctionCall | FunctionCallOutput | CustomToolCall | CustomToolCallOutput | Reasoning | HostedItem
@@ -172,11 +213,14 @@ _PREFIXES: dict[type[msgspec.Struct], str] = {
     McpApprovalRequest: "mcpr",
     McpApprovalResponse: "mcpa",
     WebSearchCall: "ws",
+    FileSearchCall: "fs",
+    FileSearchRecord: "fs",
 }
 _KINDS: dict[type[msgspec.Struct], str] = {cls: str(cls.__struct_config__.tag) for cls in _PREFIXES}
 
 _typed: msgspec.json.Decoder[TypedItem | ItemReference] = msgspec.json.Decoder(TypedItem | ItemReference)
 _approval = msgspec.json.Decoder(McpApprovalResponse)
+_search_record = msgspec.json.Decoder(FileSearchRecord)
 _loose = msgspec.json.Decoder(dict[str, Raw])
 _text = msgspec.json.Decoder(str)
 _parts = msgspec.json.Decoder(list[Raw])
@@ -196,7 +240,7 @@ def decode_stored(kind: str, item_id: str, data: bytes) -> Item:
     """An item that we stored ourselves."""
     if kind in _TYPED_KINDS:
         try:
-            item: TypedItem | ItemReference = _typed.decode(data)
+            item: TypedItem | ItemReference = (_search_record if kind == "file_search_call" else _typed).decode(data)
         except msgspec.ValidationError:
             return OpaqueItem(kind, item_id, Raw(data))  # kept as it came, from another server
         assert not isinstance(item, ItemReference)
@@ -206,7 +250,8 @@ def decode_stored(kind: str, item_id: str, data: bytes) -> Item:
 
 _TYPED_KINDS = frozenset(_KINDS.values())
 HOSTED_KINDS = frozenset(
-    _KINDS[kind] for kind in (McpListTools, McpCall, McpApprovalRequest, McpApprovalResponse, WebSearchCall)
+    _KINDS[kind]
+    for kind in (McpListTools, McpCall, McpApprovalRequest, McpApprovalResponse, WebSearchCall, FileSearchCall)
 )
 
 
@@ -243,7 +288,7 @@ def tidied(item: TypedItem) -> TypedItem:
     elif isinstance(item, FunctionCall | CustomToolCall):
         item.namespace = item.namespace or UNSET
     elif isinstance(item, HostedItem):
-        if isinstance(item, McpCall | WebSearchCall):
+        if isinstance(item, McpCall | WebSearchCall | FileSearchCall):
             item.status = item.status or "completed"
         return item
     else:
