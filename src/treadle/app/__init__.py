@@ -28,6 +28,7 @@ from treadle.api.tasks import Tasks
 from treadle.backends.outgoing import OutgoingSession
 from treadle.backends.page_reader import HttpPageReader
 from treadle.backends.search import open_search
+from treadle.engine.knowledge import FileSearchRules
 from treadle.engine.prepare import Preparation
 from treadle.engine.recent import RecentHistories
 from treadle.engine.sources import RemoteRules
@@ -51,7 +52,7 @@ from treadle.models.vendors import EMBEDDED, GENERIC, find_vendor, vendor
 from treadle.models.weights import WeightStore
 from treadle.ports import Connector, Embedder, ServerTool
 from treadle.settings import Connector as ConnectorSettings
-from treadle.settings import Provider, Settings, capabilities_of, is_loopback
+from treadle.settings import FileSearch, Provider, Settings, capabilities_of, is_loopback
 from treadle.store.approvals import SqlApprovals
 from treadle.store.connect import connect
 from treadle.store.conversations import SqlConversations
@@ -124,6 +125,7 @@ class Services:
             tool_seconds=settings.responses.tool_timeout_seconds,
             max_seconds=settings.responses.max_seconds,
             search_limit=settings.web_search.limit,
+            file_search=_file_search(settings.file_search),
             approvals=SqlApprovals(self._database),
             rules=RemoteRules(
                 connectors=connectors,
@@ -226,6 +228,18 @@ def _guard(allow: Sequence[str]) -> OutgoingGuard:
         return OutgoingGuard(allow)
     except ValueError as error:
         raise InvalidRequest(str(error)) from None
+
+
+def _file_search(given: FileSearch) -> FileSearchRules:
+    return FileSearchRules(
+        header=given.header_template,
+        context=given.context_template,
+        footer=given.footer_template,
+        annotation=given.annotation_template,
+        max_tokens=given.max_tokens,
+        first_tokens=given.first_tokens,
+        retrieve_first=given.retrieve_first,
+    )
 
 
 def _connector(given: ConnectorSettings) -> Connector:

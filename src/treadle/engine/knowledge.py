@@ -36,7 +36,7 @@ from treadle.wire.content import InputText
 from treadle.wire.extensions import RetrieveFirst
 from treadle.wire.hosted import FileSearchDeclaration, file_search_decoder
 from treadle.wire.items import FileSearchCall, FileSearchRecord, FoundPassage, Item, Message, Told
-from treadle.wire.templates import filled
+from treadle.wire.templates import ANNOTATION, CONTEXT, FOOTER, HEADER, filled
 from treadle.wire.tools import HostedTool
 
 FILE_SEARCH: Literal["file_search"] = "file_search"
@@ -74,12 +74,10 @@ FUNCTION = ModelFunction(
 class FileSearchRules:
     """What the configuration says about file search. The templates are checked when the server starts."""
 
-    header: str = "Passages that were found, the best first:"
-    context: str = "【{index}】 {filename}{metadata}\n{text}"
-    footer: str = ""
-    annotation: str = (
-        "Behind every statement that a passage supports, write the passage's number like this: 【{index}】."
-    )
+    header: str = HEADER
+    context: str = CONTEXT
+    footer: str = FOOTER
+    annotation: str = ANNOTATION
     max_tokens: int = 8_000
     """Of the passages that one search shows a model that calls tools."""
     first_tokens: int = 1_000

@@ -14,6 +14,7 @@ from treadle.settings.environment import CONFIG_VARIABLE, apply_environment
 from treadle.settings.providers import complete_providers
 from treadle.settings.schema import Settings
 from treadle.settings.tree import Branch, Fault, Origin, Value, merge, put
+from treadle.wire.templates import search_template_faults
 
 DEFAULT_FILE = "treadle.yaml"
 
@@ -89,6 +90,7 @@ def load(
     settings.data_dir = str(Path(settings.data_dir).expanduser().absolute())
     faults = [*faults, *variable_faults, *builder.faults, *provider_faults]
     faults += [*_exposed(settings, builder.origins), *_not_sqlite(settings, builder.origins)]
+    faults += _templates(settings, builder.origins)
     return Loaded(settings, _first_of_each(faults), builder.origins, str(file or ""), unused)
 
 
@@ -116,6 +118,18 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return False
+
+
+def _templates(settings: Settings, origins: Mapping[str, Origin]) -> list[Fault]:
+    given = settings.file_search
+    faults = search_template_faults(
+        header=given.header_template,
+        context=given.context_template,
+        footer=given.footer_template,
+        annotation=given.annotation_template,
+    )
+    paths = {f"file_search.{name}_template": fault for name, fault in faults.items()}
+    return [Fault(path, fault, origins.get(path, Origin("default"))) for path, fault in paths.items()]
 
 
 def _not_sqlite(settings: Settings, origins: Mapping[str, Origin]) -> list[Fault]:

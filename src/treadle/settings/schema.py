@@ -9,7 +9,9 @@ import msgspec
 from treadle.models.vendors import GENERIC, find_vendor
 from treadle.models.vendors import vendor as vendor_row
 from treadle.ports import Capabilities, Json
+from treadle.wire.extensions import RetrieveFirst
 from treadle.wire.retrieval import SearchMode
+from treadle.wire.templates import ANNOTATION, CONTEXT, FOOTER, HEADER
 
 Doc = msgspec.Meta
 _SECRET: dict[str, object] = {"secret": True}
@@ -282,6 +284,44 @@ class Knowledge(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     ] = 512
 
 
+class FileSearch(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """The `file_search` tool: how what was found is shown to a model."""
+
+    retrieve_first: Annotated[
+        RetrieveFirst,
+        Doc(
+            description="Search with the user's question before the model is asked, unless the request says otherwise. "
+            "auto: for models that cannot call tools."
+        ),
+    ] = "auto"
+    max_tokens: Annotated[
+        int, Doc(description="Tokens of passages that one search may show a model.", ge=200, le=60000)
+    ] = 8000
+    first_tokens: Annotated[int, Doc(description="The same for a model that cannot call tools.", ge=200, le=60000)] = (
+        1000
+    )
+    header_template: Annotated[
+        str, Doc(description="What stands before the passages. May hold {query} and {num_chunks}.")
+    ] = HEADER
+    context_template: Annotated[
+        str,
+        Doc(
+            description="How a passage is shown. Must hold {text}; may hold {index}, {file_id}, {filename}, {score} "
+            "and {metadata}, which are page, section and attributes."
+        ),
+    ] = CONTEXT
+    footer_template: Annotated[
+        str, Doc(description="What stands behind the passages. May hold {query} and {num_chunks}.")
+    ] = FOOTER
+    annotation_template: Annotated[
+        str,
+        Doc(
+            description="How the model is asked to cite, last of all. May hold {index} and {file_id}, those of the "
+            "first passage for an example. Empty: it is not asked."
+        ),
+    ] = ANNOTATION
+
+
 class Rerank(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """The model that orders search results anew."""
 
@@ -331,6 +371,9 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     )
     mcp: Annotated[Mcp, Doc(description="Servers of tools.")] = msgspec.field(default_factory=Mcp)
     knowledge: Annotated[Knowledge, Doc(description="Vector stores.")] = msgspec.field(default_factory=Knowledge)
+    file_search: Annotated[FileSearch, Doc(description="The `file_search` tool.")] = msgspec.field(
+        default_factory=FileSearch
+    )
     rerank: Annotated[Rerank, Doc(description="The model that orders search results anew.")] = msgspec.field(
         default_factory=Rerank
     )

@@ -9,6 +9,16 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 
+HEADER = "Passages that were found, the best first:"
+CONTEXT = "【{index}】 {filename}{metadata}\n{text}"
+FOOTER = ""
+ANNOTATION = "Behind every statement that a passage supports, write the passage's number like this: 【{index}】."
+"""How a file search is shown to a model, unless the configuration says otherwise."""
+
+_OF_SEARCH = ("query", "num_chunks")
+_OF_PASSAGE = ("index", "file_id", "filename", "score", "text", "metadata")
+_CITABLE = ("index", "file_id")
+
 _PLACEHOLDER = re.compile(r"\{([^\W\d][^{}\n]*|\s+[^\W\d][^{}\n]*)\}")
 """A brace before anything but a name is a brace."""
 
@@ -19,7 +29,7 @@ def template_fault(template: str, allowed: Collection[str], needed: Collection[s
     for name in used:
         if name not in allowed:
             known = ", ".join(f"{{{one}}}" for one in sorted(allowed)) or "none"
-            return f"holds the unknown placeholder `{{{name[:40]}}}`; there are {known}, each without any additions"
+            return f"holds the unknown placeholder `{{{name[:40]}}}`; there are {known}, each written exactly so"
     for name in needed:
         if name not in used:
             return f"must hold the placeholder `{{{name}}}`"
@@ -33,3 +43,21 @@ def uses(template: str, name: str) -> bool:
 def filled(template: str, values: Mapping[str, str]) -> str:
     """The template with its placeholders replaced; one that `values` does not have stays as it is."""
     return _PLACEHOLDER.sub(lambda found: values.get(found[1], found[0]), template)
+
+
+def search_template_faults(*, header: str, context: str, footer: str, annotation: str) -> dict[str, str]:
+    """What is wrong with the templates of file search, by their names."""
+    found = {
+        "header": template_fault(header, _OF_SEARCH),
+        "context": template_fault(context, _OF_PASSAGE, ("text",)),
+        "footer": template_fault(footer, _OF_SEARCH),
+        "annotation": template_fault(annotation, _CITABLE),
+    }
+    if annotation and not found["annotation"]:
+        # What a mark is to name must be shown with each passage, or the model can only invent it.
+        if not any(uses(context, name) for name in _CITABLE):
+            found["annotation"] = "asks for marks, but the context template shows neither `{index}` nor `{file_id}`"
+        for name in _CITABLE:
+            if uses(annotation, name) and not uses(context, name):
+                found["annotation"] = f"asks for marks with `{{{name}}}`, which the context template does not show"
+    return {name: fault for name, fault in found.items() if fault}
