@@ -28,6 +28,7 @@ from treadle.api.tasks import Tasks
 from treadle.backends.outgoing import OutgoingSession
 from treadle.backends.page_reader import HttpPageReader
 from treadle.backends.search import open_search
+from treadle.engine.fusion import RankingDefaults
 from treadle.engine.knowledge import FileSearchRules
 from treadle.engine.prepare import Preparation
 from treadle.engine.recent import RecentHistories
@@ -52,7 +53,7 @@ from treadle.models.vendors import EMBEDDED, GENERIC, find_vendor, vendor
 from treadle.models.weights import WeightStore
 from treadle.ports import Connector, Embedder, ServerTool
 from treadle.settings import Connector as ConnectorSettings
-from treadle.settings import FileSearch, Provider, Settings, capabilities_of, is_loopback
+from treadle.settings import Provider, Settings, capabilities_of, is_loopback
 from treadle.store.approvals import SqlApprovals
 from treadle.store.connect import connect
 from treadle.store.conversations import SqlConversations
@@ -125,7 +126,7 @@ class Services:
             tool_seconds=settings.responses.tool_timeout_seconds,
             max_seconds=settings.responses.max_seconds,
             search_limit=settings.web_search.limit,
-            file_search=_file_search(settings.file_search),
+            file_search=_file_search(settings),
             approvals=SqlApprovals(self._database),
             rules=RemoteRules(
                 connectors=connectors,
@@ -230,7 +231,8 @@ def _guard(allow: Sequence[str]) -> OutgoingGuard:
         raise InvalidRequest(str(error)) from None
 
 
-def _file_search(given: FileSearch) -> FileSearchRules:
+def _file_search(settings: Settings) -> FileSearchRules:
+    given, knowledge = settings.file_search, settings.knowledge
     return FileSearchRules(
         header=given.header_template,
         context=given.context_template,
@@ -239,6 +241,7 @@ def _file_search(given: FileSearch) -> FileSearchRules:
         max_tokens=given.max_tokens,
         first_tokens=given.first_tokens,
         retrieve_first=given.retrieve_first,
+        ranking=RankingDefaults(mode=knowledge.search_mode, fusion=knowledge.ranker, model=settings.rerank.model),
     )
 
 

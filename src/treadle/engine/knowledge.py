@@ -16,6 +16,8 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from treadle.engine.citations import Citable, Numbers, citable_in
+from treadle.engine.filters import checked
+from treadle.engine.fusion import RankingDefaults, ranking
 from treadle.engine.toolset import ToolSet
 from treadle.engine.turn import FirstSearch
 from treadle.errors import InvalidRequest, NotFound, ServerError, ToolFault
@@ -83,6 +85,8 @@ class FileSearchRules:
     first_tokens: int = 1_000
     """The same for a model that cannot call tools: small models lose the thread of a long text."""
     retrieve_first: RetrieveFirst = "auto"
+    ranking: RankingDefaults = RankingDefaults()
+    """What holds for declarations that do not say; they are checked against it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +123,17 @@ class _Arguments(msgspec.Struct):
 _arguments = msgspec.json.Decoder(_Arguments)
 
 
-def declared_searches(hosted: Sequence[tuple[str, HostedTool]]) -> list[DeclaredSearch]:
+def declared_searches(hosted: Sequence[tuple[str, HostedTool]], rules: FileSearchRules) -> list[DeclaredSearch]:
     """The declarations of file search. InvalidRequest for a bad one."""
-    return [
-        DeclaredSearch(at, decode(file_search_decoder, tool.raw, at)) for at, tool in hosted if tool.kind == FILE_SEARCH
-    ]
+    found: list[DeclaredSearch] = []
+    for at, tool in hosted:
+        if tool.kind == FILE_SEARCH:
+            declaration = decode(file_search_decoder, tool.raw, at)
+            if declaration.filters is not None:
+                checked(declaration.filters, f"{at}.filters")
+            ranking(declaration.ranking_options, defaults=rules.ranking, at=f"{at}.ranking_options")
+            found.append(DeclaredSearch(at, declaration))
+    return found
 
 
 async def check_stores(scope: Scope, declared: Sequence[DeclaredSearch], search: PassageSearch | None) -> None:
@@ -247,10 +257,16 @@ def queries_of(arguments: str) -> list[str]:
 def _question(inputs: Sequence[Item]) -> str:
     """The text of the user's last message in this turn: of a long one the beginning and the end, where questions
     stand."""
-    asked = next((item for item in reversed(inputs) if isinstance(item, Message) and item.role == "user"), None)
-    if asked is None or isinstance(asked.content, str):
+    for item in reversed(inputs):
+        if isinstance(item, Message) and item.role == "user":
+            break
+        if isinstance(item, FileSearchRecord):
+            return ""  # a client that keeps the history itself sends what was found back
+    else:
         return ""
-    text = "\n".join(part.text for part in asked.content if isinstance(part, InputText)).strip()
+    if isinstance(item.content, str):
+        return ""
+    text = "\n".join(part.text for part in item.content if isinstance(part, InputText)).strip()
     half = MAX_QUERY // 2
     return text if len(text) <= MAX_QUERY else f"{text[: half - 2]}\n…\n{text[-half + 1 :]}"
 

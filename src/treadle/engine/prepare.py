@@ -115,6 +115,7 @@ async def prepare(scope: Scope, request: CreateResponse, given: Preparation) -> 
         scope=scope,
         response=_echo(request, context.tools, given.default_model),
         model=context.route.model,
+        provider=context.route.provider,
         capabilities=context.route.capabilities,
         request=_model_request(request, context.route, want_logprobs),
         messages=context.messages,
@@ -154,7 +155,7 @@ async def gather(scope: Scope, request: ContextFields, given: Preparation) -> Co
             "Give either 'previous_response_id' or 'conversation', not both.", param="previous_response_id"
         )
     tools = build(request.tools or (), request.tool_choice, given.server_tools)
-    searches = declared_searches(tools.hosted) if given.passages is not None else []
+    searches = declared_searches(tools.hosted, given.file_search) if given.passages is not None else []
     given_items = decode_inputs(request.input)
     (base, history), route, _ = await asyncio.gather(
         _history(scope, request, given), given.router.route(model), check_stores(scope, searches, given.passages)
