@@ -22,8 +22,10 @@ from treadle.engine.turn import Plan, Turn
 from treadle.errors import InvalidRequest, NotFound, PreviousNotFound, ServerError
 from treadle.ids import plausible
 from treadle.ports import (
+    UNWATCHED,
     Checkpoint,
     ModelPart,
+    Observer,
     Order,
     ResponseRow,
     Responses,
@@ -82,6 +84,7 @@ class ResponseService:
         *,
         visible_after: float = 1.0,
         locks: ConversationLocks | None = None,
+        observer: Observer = UNWATCHED,
     ) -> None:
         self._preparation = preparation
         self._store = responses
@@ -91,6 +94,7 @@ class ResponseService:
         self._running: dict[str, Turn] = {}
         self._visible: dict[str, Scope] = {}
         self._locks = locks or ConversationLocks()
+        self._observer = observer
 
     async def create(self, scope: Scope, request: CreateResponse) -> Run:
         """Prepares a turn; everything that can be refused is refused here. Nothing runs before the Run is iterated."""
@@ -111,6 +115,12 @@ class ResponseService:
         """The events of a turn, with all that surrounds it: visibility, the lock, and the truth when nobody listens."""
         response_id = turn.response.id
         self._running[response_id] = turn
+        turn.watch = self._observer.response(
+            response_id,
+            model=turn.response.model,
+            provider=turn.plan.provider,
+            conversation=turn.response.conversation.id if turn.response.conversation else None,
+        )
         timer = asyncio.get_running_loop().call_later(self._visible_after, self._show, turn)
         try:
             async with aclosing(run(turn, self._settled)) as batches:
@@ -124,6 +134,7 @@ class ResponseService:
             raise
         finally:
             timer.cancel()
+            turn.watch.ended(turn.response.status, turn.usage, turn.fault)
 
     async def get(self, scope: Scope, response_id: str, include: Sequence[str] = ()) -> Response:
         turn = self._running.get(response_id)

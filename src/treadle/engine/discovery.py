@@ -74,7 +74,7 @@ async def discover(turn: Turn, remote: RemoteTools, *, fatal: bool) -> AsyncGene
         items.append((item, index))
     if out:
         yield out
-    answers = await asyncio.gather(*(_list(remote, source) for source in fresh))
+    answers = await asyncio.gather(*(_list(turn, remote, source) for source in fresh))
     out = []
     first_fault: RemoteFault | None = None
     for source, (item, index), answer in zip(fresh, items, answers, strict=True):
@@ -140,9 +140,10 @@ def _approved_call(turn: Turn, remote: RemoteTools, approved: ApprovedCall) -> R
     return RemoteCall(turn, binding, new_id("call"), approval=request.id)
 
 
-async def _list(remote: RemoteTools, source: RemoteSource) -> list[McpTool] | RemoteFault:
+async def _list(turn: Turn, remote: RemoteTools, source: RemoteSource) -> list[McpTool] | RemoteFault:
     try:
-        listed = await remote.list_tools(source.server)
+        with turn.watch.listing(source.label):
+            listed = await remote.list_tools(source.server)
     except RemoteFault as fault:
         return fault
     except ServerError as fault:

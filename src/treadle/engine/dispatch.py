@@ -63,8 +63,10 @@ async def outcome_of(turn: Turn, call: Call, *, may_run: bool = True) -> ToolOut
         return ToolOutcome(BROKEN_ARGUMENTS, failed=True)
     deadline = asyncio.timeout(turn.plan.tool_seconds)
     try:
-        async with deadline:
-            outcome = await binding.tool.run(binding.name, arguments, turn.plan.scope)
+        with turn.watch.tool(binding.name, call.call_id, kind=binding.kind, label=binding.label) as watch:
+            async with deadline:
+                outcome = await binding.tool.run(binding.name, arguments, turn.plan.scope)
+            watch.answered(failed=outcome.failed)
     except ServerError as fault:
         return ToolOutcome(f"The tool failed: {fault.message}", failed=True)
     except TimeoutError:

@@ -60,7 +60,8 @@ async def run(turn: Turn, settle: Settle) -> AsyncGenerator[list[Event], None]:
         turn.fail(unexpected())
     turn.settling = True
     try:
-        await settle(turn)
+        with turn.watch.settling():
+            await settle(turn)
     except ServerError as fault:
         turn.fail(fault if isinstance(fault, StorageFault) or turn.fault is None else turn.fault)
     except Exception:  # noqa: BLE001 -- a bug of ours ends the response, not the server
@@ -101,11 +102,15 @@ async def _rounds(turn: Turn, messages: list[ModelMessage]) -> AsyncGenerator[li
     final = False
     started = time.monotonic()
     while True:
-        round_ = Round(turn, messages, final=final)
+        round_, unheard = Round(turn, messages, final=final), True
         try:
-            async with aclosing(round_.events()) as batches:
-                async for batch in batches:
-                    yield batch
+            with turn.watch.round(turn.plan.request, round_.assembler) as watch:
+                async with aclosing(round_.events()) as batches:
+                    async for batch in batches:
+                        if unheard:
+                            unheard = False
+                            watch.heard()
+                        yield batch
             if not isinstance(round_.decision, Stopped):
                 async with aclosing(_run_server_calls(turn, round_)) as batches:
                     async for batch in batches:

@@ -16,6 +16,7 @@ from treadle.engine.toolset import Binding, ToolSet
 from treadle.errors import ContextTooLong, InvalidRequest, QuotaExceeded, ServerError
 from treadle.ids import new_id
 from treadle.ports import (
+    UNWATCHED,
     Capabilities,
     ChatModel,
     Checkpoint,
@@ -25,6 +26,7 @@ from treadle.ports import (
     ModelUsage,
     OutputFormat,
     RemoteTools,
+    ResponseWatch,
 )
 from treadle.scope import Scope
 from treadle.wire.items import Item, TypedItem
@@ -56,6 +58,7 @@ class Plan:
     response: Response
     """The response as it stands before the first round: ids, echo of the request, no output."""
     model: ChatModel
+    provider: str = ""
     capabilities: Capabilities
     request: ModelRequest
     """Everything for the first model call but messages and tools."""
@@ -144,6 +147,7 @@ class Turn:
     server_calls: int = 0
     usage: ModelUsage = field(default_factory=ModelUsage)
     fault: ServerError | None = None
+    watch: ResponseWatch = UNWATCHED
     images: dict[str, list[ImagePart]] = field(default_factory=dict)
     """Pictures that this turn's tools gave, by item; the items themselves hold text."""
     citable: Citable = field(init=False)

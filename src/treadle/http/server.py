@@ -115,7 +115,8 @@ def with_cors(app: ASGIApp, origins: Sequence[str]) -> ASGIApp:
 class _Resource:
     """All methods of one path. A class, because Starlette treats a function as an endpoint of its own kind."""
 
-    def __init__(self) -> None:
+    def __init__(self, path: str) -> None:
+        self.path = path
         self.actions: dict[str, Action] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -132,9 +133,9 @@ class _Resource:
 
 def _routes(endpoints: Sequence[Endpoint]) -> list[Route]:
     """One route per path, those with fixed words before those that take any."""
-    resources: dict[str, _Resource] = {}
+    resources = {endpoint.path: _Resource(endpoint.path) for endpoint in endpoints}
     for endpoint in endpoints:
-        resources.setdefault(endpoint.path, _Resource()).actions[endpoint.method] = endpoint.action
+        resources[endpoint.path].actions[endpoint.method] = endpoint.action
     ordered = sorted(resources.items(), key=lambda found: ("{" in found[0], found[0]))
     return [Route(path, resource) for path, resource in ordered]
 

@@ -64,7 +64,7 @@ class ModelRouter:
         if embedder := self._embedder(name):
             raise InvalidRequest(f"The model '{embedder}' makes embeddings and cannot chat.", param="model")
         entry, upstream = await self.locate(name)
-        return Route(entry.model, upstream, entry.model.capabilities(upstream))
+        return Route(entry.model, upstream, entry.model.capabilities(upstream), entry.name)
 
     async def raw(self, name: str) -> RawRoute:
         if embedder := self._embedder(name):

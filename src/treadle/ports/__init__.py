@@ -54,6 +54,17 @@ from treadle.ports.models import (
     TokenCounter,
     TokenLogprob,
 )
+from treadle.ports.observe import (
+    UNWATCHED,
+    Answer,
+    Observer,
+    RequestWatch,
+    ResponseWatch,
+    RoundWatch,
+    SearchWatch,
+    ToolWatch,
+    Watch,
+)
 from treadle.ports.store import (
     Checkpoint,
     ConversationRow,
@@ -105,7 +116,9 @@ from treadle.ports.vector_stores import (
 )
 
 __all__ = [
+    "UNWATCHED",
     "AddressGuard",
+    "Answer",
     "Approvals",
     "AudioPart",
     "Blobs",
@@ -146,6 +159,7 @@ __all__ = [
     "ModelRequest",
     "ModelUsage",
     "NewStoreFile",
+    "Observer",
     "Order",
     "OutputFormat",
     "Page",
@@ -162,16 +176,20 @@ __all__ = [
     "RemoteServer",
     "RemoteTool",
     "RemoteTools",
+    "RequestWatch",
     "Reranker",
     "ResponsePage",
     "ResponseRow",
+    "ResponseWatch",
     "Responses",
+    "RoundWatch",
     "Route",
     "Router",
     "Runner",
     "Sealer",
     "SearchQuery",
     "SearchResult",
+    "SearchWatch",
     "SearchableFile",
     "ServerTool",
     "SettledTurn",
@@ -189,9 +207,11 @@ __all__ = [
     "ToolCall",
     "ToolDeclaration",
     "ToolOutcome",
+    "ToolWatch",
     "VectorIndex",
     "VectorStorePage",
     "VectorStoreRow",
     "VectorStores",
+    "Watch",
     "WebSearch",
 ]

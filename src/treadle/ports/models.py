@@ -236,6 +236,8 @@ class Route(msgspec.Struct, frozen=True):
     model: ChatModel
     upstream: str
     capabilities: Capabilities
+    provider: str = ""
+    """The section of the configuration it comes from."""
 
 
 class ModelEntry(msgspec.Struct, frozen=True):
