@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import msgspec
@@ -85,7 +85,7 @@ class FileSearchRules:
     first_tokens: int = 1_000
     """The same for a model that cannot call tools: small models lose the thread of a long text."""
     retrieve_first: RetrieveFirst = "auto"
-    ranking: RankingDefaults = RankingDefaults()
+    ranking: RankingDefaults = field(default_factory=RankingDefaults)
     """What holds for declarations that do not say; they are checked against it."""
 
 

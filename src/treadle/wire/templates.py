@@ -53,7 +53,7 @@ def search_template_faults(*, header: str, context: str, footer: str, annotation
         "footer": template_fault(footer, _OF_SEARCH),
         "annotation": template_fault(annotation, _CITABLE),
     }
-    if annotation and not found["annotation"]:
+    if annotation and not found["annotation"] and not found["context"]:
         # What a mark is to name must be shown with each passage, or the model can only invent it.
         if not any(uses(context, name) for name in _CITABLE):
             found["annotation"] = "asks for marks, but the context template shows neither `{index}` nor `{file_id}`"
