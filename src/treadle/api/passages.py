@@ -1,0 +1,248 @@
+"""Searching vector stores: the one path for the `file_search` tool, the REST search and OGX's chunk queries."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from treadle import ports
+from treadle.api.listings import Listing, Listings
+from treadle.api.store_access import usable_stores
+from treadle.api.vectors import EmbeddingChoice, TextVectors
+from treadle.engine.filters import checked, compile_filter
+from treadle.engine.fusion import Ranking, RankingDefaults, Scored, best_of, blended, fused, kept, ranking
+from treadle.errors import ServerError, StorageFault, UnknownModel
+from treadle.ports import (
+    Chunk,
+    Hit,
+    Passage,
+    PassageQuery,
+    Passages,
+    Reranker,
+    SearchableFile,
+    VectorIndex,
+    VectorStoreRow,
+    VectorStores,
+)
+from treadle.scope import Scope
+
+log = logging.getLogger("treadle.search")
+
+ACTIVE_SECONDS = 60
+"""A search notes that a store is in use if nobody did for this long."""
+
+DEPTH = 50
+"""Hits of each list that are put together, at least. Among the first 10 of the result no others would be."""
+
+RERANKED = 4
+"""Hits that a reranker sees, as a multiple of those that are wanted."""
+
+Key = tuple[str, str, int]
+"""Store, file and number of a chunk."""
+
+
+class Found(msgspec.Struct):
+    """A chunk that was found, with the file it is of."""
+
+    store: str
+    file: SearchableFile
+    chunk: Chunk
+    score: float
+
+
+class FoundChunks(msgspec.Struct):
+    """Best first; see `Passages` for `broken`."""
+
+    found: list[Found]
+    broken: dict[str, str]
+
+
+class _Lists(msgspec.Struct):
+    """What one store has for each query, by meaning and by words; empty lists for what the mode does not ask for."""
+
+    listing: Listing
+    nearest: list[list[Hit]]
+    matching: list[list[Hit]]
+
+
+class PassageService(ports.PassageSearch):
+    """The `PassageSearch` port."""
+
+    def __init__(
+        self,
+        stores: VectorStores,
+        index: VectorIndex,
+        vectors: TextVectors,
+        reranker: Reranker,
+        defaults: RankingDefaults | None = None,
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._stores = stores
+        self._index = index
+        self._vectors = vectors
+        self._reranker = reranker
+        self._defaults = defaults or RankingDefaults()
+        self._clock = clock
+        self._listings = Listings(stores)
+
+    async def check(self, scope: Scope, stores: Sequence[str], param: str) -> None:
+        await usable_stores(self._stores, scope, stores, self._clock(), param)
+
+    async def passages(self, scope: Scope, query: PassageQuery) -> Passages:
+        chunks = await self.find(scope, query)
+        return Passages(
+            [
+                Passage(
+                    file_id=found.file.shown,
+                    filename=found.file.filename,
+                    score=found.score,
+                    text=found.chunk.text,
+                    attributes=found.file.attributes,
+                    page=found.chunk.page,
+                    section=found.chunk.section,
+                    store=found.store,
+                )
+                for found in chunks.found
+            ],
+            chunks.broken,
+        )
+
+    async def find(self, scope: Scope, query: PassageQuery) -> FoundChunks:
+        """What `passages` gives, by chunk."""
+        order = ranking(query.ranking, query.mode, defaults=self._defaults)
+        if query.filters is not None:
+            checked(query.filters)
+        ids = list(dict.fromkeys(query.stores))
+        rows = await usable_stores(self._stores, scope, ids, self._clock(), "vector_store_ids")
+        await self._touch(scope, rows)
+        lists, broken = await self._search(scope, rows, query, order)
+        chunks: dict[Key, Found] = {}
+        by_query = [_fused(lists, number, order, chunks) for number in range(len(query.queries))]
+        hits = by_query[0] if len(by_query) == 1 else best_of(by_query)
+        if order.neural:
+            hits = await self._reranked(hits[: query.limit * RERANKED], query.queries, order, chunks)
+        found = []
+        for hit in kept(hits, order, query.limit):
+            chunks[hit.key].score = hit.score
+            found.append(chunks[hit.key])
+        return FoundChunks(found, broken)
+
+    async def _touch(self, scope: Scope, rows: Sequence[VectorStoreRow]) -> None:
+        """Puts the expiry off. A database that only reads for the moment still lets people search."""
+        now = int(self._clock())
+        idle = [row.id for row in rows if row.last_active_at <= now - ACTIVE_SECONDS]
+        if idle:
+            try:
+                await self._stores.touch(scope, idle, now)
+            except StorageFault as fault:
+                log.warning("a search could not note that vector stores are in use: %s", fault.message)
+
+    async def _search(
+        self, scope: Scope, rows: Sequence[VectorStoreRow], query: PassageQuery, order: Ranking
+    ) -> tuple[dict[str, _Lists], dict[str, str]]:
+        """All stores together, each embedding model asked once. If all fail, the fault of the first is raised."""
+        embedded = {}
+        if order.mode != "keyword":
+            for row in rows:
+                choice = EmbeddingChoice(row.embedding_model, row.dimensions, row.shortened)
+                if choice not in embedded:
+                    embedded[choice] = asyncio.create_task(self._vectors.embed(query.queries, choice))
+        try:
+            results = await asyncio.gather(
+                *(self._search_one(scope, row, query, order, embedded) for row in rows), return_exceptions=True
+            )
+        finally:
+            for task in embedded.values():
+                task.cancel()
+            await asyncio.gather(*embedded.values(), return_exceptions=True)
+        lists: dict[str, _Lists] = {}
+        faults: dict[str, ServerError] = {}
+        for row, result in zip(rows, results, strict=True):
+            if isinstance(result, _Lists):
+                lists[row.id] = result
+            elif isinstance(result, ServerError):
+                log.warning("vector store %s could not be searched: %s", row.id, result.message)
+                faults[row.id] = result
+            else:
+                raise result
+        if faults and not lists:
+            raise next(iter(faults.values()))
+        return lists, {store: fault.message for store, fault in faults.items()}
+
+    async def _search_one(
+        self,
+        scope: Scope,
+        row: VectorStoreRow,
+        query: PassageQuery,
+        order: Ranking,
+        embedded: dict[EmbeddingChoice, asyncio.Task[list[list[float]]]],
+    ) -> _Lists:
+        listing = await self._listings.of(scope, row)
+        files = None if query.filters is None else await listing.passing(query.filters, compile_filter(query.filters))
+        collection = self._stores.collection(scope, row)
+        depth = max(DEPTH, query.limit * (RERANKED if order.neural else 1))
+        by_words: list[asyncio.Task[list[Hit]]] = []
+        if order.mode != "vector":
+            # Words need no vectors, so they are looked for while the model still embeds.
+            by_words = [
+                asyncio.create_task(self._index.matching(collection, text, files=files, limit=depth))
+                for text in query.queries
+            ]
+        try:
+            nearest: list[list[Hit]] = []
+            if order.mode != "keyword":
+                vectors = await asyncio.shield(
+                    embedded[EmbeddingChoice(row.embedding_model, row.dimensions, row.shortened)]
+                )
+                nearest = list(
+                    await asyncio.gather(
+                        *(self._index.nearest(collection, vector, files=files, limit=depth) for vector in vectors)
+                    )
+                )
+            return _Lists(listing, nearest, list(await asyncio.gather(*by_words)))
+        finally:
+            for task in by_words:
+                task.cancel()
+            await asyncio.gather(*by_words, return_exceptions=True)
+
+    async def _reranked(
+        self, hits: Sequence[Scored[Key]], queries: Sequence[str], order: Ranking, chunks: dict[Key, Found]
+    ) -> list[Scored[Key]]:
+        """The hits by a reranker's judgement of them, the best one over all queries."""
+        if not hits:
+            return []
+        texts = [chunks[hit.key].chunk.text for hit in hits]
+        try:
+            scores = await asyncio.gather(*(self._reranker.rerank(order.model, query, texts) for query in queries))
+        except UnknownModel as fault:
+            fault.param = "ranking_options.model"
+            raise
+        return blended(hits, [max(given) for given in zip(*scores, strict=True)], order)
+
+
+def _fused(lists: dict[str, _Lists], number: int, order: Ranking, chunks: dict[Key, Found]) -> list[Scored[Key]]:
+    """The hits of all stores for one query, put together once. Notes in `chunks` what they are."""
+
+    def merged(by_store: dict[str, list[list[Hit]]]) -> list[Scored[Key]]:
+        found: list[Scored[Key]] = []
+        for store, of_queries in by_store.items():
+            for hit in of_queries[number] if of_queries else ():
+                file = lists[store].listing.files.get(hit.file)
+                if file is None:
+                    continue  # removed, or not completed yet
+                key = (store, hit.file, hit.chunk.number)
+                chunks.setdefault(key, Found(store, file, hit.chunk, 0.0))
+                found.append(Scored(key, hit.score))
+        # Lists come best first; only those of several stores have to be put in order.
+        return found if len(by_store) == 1 else sorted(found, key=lambda hit: (-hit.score, hit.key))
+
+    return fused(
+        merged({store: found.nearest for store, found in lists.items()}),
+        merged({store: found.matching for store, found in lists.items()}),
+        order,
+    )
