@@ -48,6 +48,8 @@ MAX_QUERY = 2_000
 """Characters of one query; of the longer question of a user, its beginning and its end."""
 MIN_TOKENS = 200
 """What a search may always show, however full the model's context is."""
+_SEPARATORS = 50
+"""Tokens that what stands between passages may take in addition to them."""
 NOTHING = "Nothing was found."
 
 FUNCTION = ModelFunction(
@@ -171,9 +173,7 @@ class FileSearchRunner:
         self._numbers = numbers
         self._cite = capabilities.tools
         """Ask the model to mark what it takes from a passage. Small ones only get confused by it."""
-        self._budget = rules.max_tokens if capabilities.tools else rules.first_tokens
-        if (window := capabilities.context_window) is not None:
-            self._budget = max(MIN_TOKENS, min(self._budget, window // 4))
+        self._budget = budget_of(rules, capabilities)
 
     def make_room(self, messages: Sequence[ModelMessage], capabilities: Capabilities) -> None:
         """Leaves a quarter of the model's window for the answer, if the messages leave so much."""
@@ -226,6 +226,13 @@ class FileSearchRunner:
         return FileSearchOutcome("", queries=queries, results=results, told=told, untrusted=True)
 
 
+def budget_of(rules: FileSearchRules, capabilities: Capabilities) -> int:
+    """Tokens of passages that one search may show the model: at most a quarter of its window."""
+    budget = rules.max_tokens if capabilities.tools else rules.first_tokens
+    window = capabilities.context_window
+    return budget if window is None else max(MIN_TOKENS, min(budget, window // 4))
+
+
 def offer_file_search(
     tools: ToolSet,
     declared: Sequence[DeclaredSearch],
@@ -252,6 +259,12 @@ def queries_of(arguments: str) -> list[str]:
     for one in (given.query, given.queries):
         both += [one] if isinstance(one, str) else one or []
     return list(dict.fromkeys(query.strip()[:MAX_QUERY] for query in both if query.strip()))[:MAX_QUERIES]
+
+
+def fitted(passages: str, capabilities: Capabilities) -> str:
+    """Passages that were found for another model, with more room perhaps."""
+    window = capabilities.context_window
+    return passages if window is None else _cut(passages, max(MIN_TOKENS, window // 4) + _SEPARATORS)
 
 
 def _question(inputs: Sequence[Item]) -> str:
@@ -328,16 +341,16 @@ class Recalled:
     numbers: Numbers
 
 
-def recall(history: list[Item], inputs: list[Item], rules: FileSearchRules) -> Recalled:
+def recall(history: list[Item], inputs: list[Item], rules: FileSearchRules, budget: int) -> Recalled:
     """The items, those of searches with what the model is told of them: a client may have sent one back with its
     results, or kept it in a conversation."""
     _, numbers = citable_in((*history, *inputs))
-    history, inputs = _with_told(history, rules, numbers), _with_told(inputs, rules, numbers)
+    history, inputs = _with_told(history, rules, numbers, budget), _with_told(inputs, rules, numbers, budget)
     citable, _ = citable_in((*history, *inputs))
     return Recalled(history, inputs, citable, numbers)
 
 
-def _with_told(items: list[Item], rules: FileSearchRules, numbers: Numbers) -> list[Item]:
+def _with_told(items: list[Item], rules: FileSearchRules, numbers: Numbers, budget: int) -> list[Item]:
     if not any(isinstance(item, FileSearchCall) for item in items):
         return items
     return [
@@ -346,7 +359,7 @@ def _with_told(items: list[Item], rules: FileSearchRules, numbers: Numbers) -> l
             status=item.status,
             queries=item.queries,
             results=item.results,
-            told=tell(item.results, item.queries, rules, numbers, rules.max_tokens),
+            told=tell(item.results, item.queries, rules, numbers, budget),
         )
         if isinstance(item, FileSearchCall)
         and item.results

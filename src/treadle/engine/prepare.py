@@ -14,6 +14,7 @@ from treadle.engine.history import check_outputs, check_sealed, visible
 from treadle.engine.inputs import check_addresses, decode_inputs, resolve
 from treadle.engine.knowledge import (
     FileSearchRules,
+    budget_of,
     check_stores,
     declared_searches,
     offer_file_search,
@@ -168,7 +169,7 @@ async def gather(scope: Scope, request: ContextFields, given: Preparation) -> Co
     if given.rules.guard is not None:
         await check_addresses(inputs, given.rules.guard)
     items = [item for item, _ in inputs]
-    recalled = recall(history.items, items, given.file_search)
+    recalled = recall(history.items, items, given.file_search, budget_of(given.file_search, route.capabilities))
     items, past = recalled.inputs, [*recalled.history, *recalled.inputs]
     sources = resolve_sources(tools.hosted, history.items, given.rules) if given.remote is not None else []
     approved, denied = approved_calls(inputs, history.items, sources)

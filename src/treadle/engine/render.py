@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from treadle.engine.calls import is_object, round_of
+from treadle.engine.knowledge import fitted
 from treadle.engine.toolset import ToolSet, clean_name
 from treadle.engine.untrusted import wrapped
 from treadle.ports import (
@@ -245,7 +246,7 @@ class _Drawing:
     def _file_search(self, item: FileSearchCall, index: int) -> None:
         if not isinstance(item, FileSearchRecord) or not isinstance(told := item.told, Told):
             return  # another server's search, whose results we do not have
-        passages = wrapped(told.passages, item.id or "") if told.passages else ""
+        passages = wrapped(fitted(told.passages, self._can), item.id or "") if told.passages else ""
         text = "\n".join(part for part in (told.before, passages, told.behind) if part)
         if self._can.tools:
             given = {"query": item.queries[0]} if len(item.queries) == 1 else {"queries": item.queries}

@@ -29,7 +29,8 @@ _UNTRIED = frozenset(
 
 def withholds(plan: Plan) -> bool:
     """Whether the schema must stay away from calls that offer tools."""
-    return bool(plan.output_format and plan.tools.functions and not plan.capabilities.schema_with_tools)
+    offered = plan.tools.functions and plan.capabilities.tools
+    return bool(plan.output_format and offered and not plan.capabilities.schema_with_tools)
 
 
 class HeldText:
