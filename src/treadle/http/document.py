@@ -17,9 +17,16 @@ from treadle.http.schemas import Components, Schema
 from treadle.wire.chat import StreamOptions as ChatStreamOptions
 from treadle.wire.events import Event
 from treadle.wire.lists import ItemList, ResponseList
+from treadle.wire.vector_stores import VectorStoreFileList, VectorStoreList
 
 EVENTS = "text/event-stream"
-_NAMES: dict[object, str] = {ItemList: "ItemList", ResponseList: "ResponseList", ChatStreamOptions: "ChatStreamOptions"}
+_NAMES: dict[object, str] = {
+    ItemList: "ItemList",
+    ResponseList: "ResponseList",
+    VectorStoreList: "VectorStoreList",
+    VectorStoreFileList: "VectorStoreFileList",
+    ChatStreamOptions: "ChatStreamOptions",
+}
 _PLACEHOLDER = re.compile(r"\{(\w+)(?::\w+)?\}")
 _ABOUT = """\
 A self-hosted agent server that speaks the OpenAI Responses API.
@@ -112,10 +119,12 @@ def _responses(endpoint: Endpoint, components: Components) -> Schema:
     refusals: Schema = {str(status): {"$ref": f"#/components/responses/{status}"} for status in sorted(statuses)}
     if endpoint.passes_refusals:
         refusals["4XX"] = _error("Another refusal of the model server, with its own status.", components)
-    return {"200": _success(endpoint, components)} | refusals
+    return {str(endpoint.success): _success(endpoint, components)} | refusals
 
 
 def _success(endpoint: Endpoint, components: Components) -> Schema:
+    if endpoint.success == 204:
+        return {"description": "Done.", "headers": _headers()}
     schema: Schema = {"type": "string"} if endpoint.produces != JSON else {"type": "object"}
     content = {endpoint.produces: {"schema": schema if endpoint.result is None else components.schema(endpoint.result)}}
     if endpoint.streams:

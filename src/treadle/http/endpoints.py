@@ -26,7 +26,7 @@ class Parameter:
 class Endpoint:
     """One method on one path. `body` and `result` are wire types, `events` is the schema of an event's data.
 
-    `statuses` are those besides 200 and what the document adds by itself: 400 where something is read from the
+    `statuses` are those besides `success` and what the document adds by itself: 400 where something is read from the
     request, 403 and 500 everywhere. `passes_refusals`: a model server's refusals come back with their own status.
     """
 
@@ -41,6 +41,8 @@ class Endpoint:
     produces: str = "application/json"
     streams: bool = False
     events: dict[str, object] | None = None
+    success: int = 200
+    """204: an answer without a body."""
     statuses: tuple[int, ...] = ()
     passes_refusals: bool = False
     parameters: tuple[Parameter, ...] = ()
