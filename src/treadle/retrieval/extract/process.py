@@ -1,0 +1,174 @@
+"""The parent's end of a reading process: start it, send an order, take the answers in time, kill it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import tempfile
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import IO, Self
+
+import msgspec
+
+from treadle.errors import Internal, InvalidRequest, UnreadableFile, UnsupportedFile
+from treadle.retrieval.extract.frames import LENGTH, MAX_FRAME, Answer, Done, Fault, Order, Ready, packed
+
+log = logging.getLogger(__name__)
+
+_MODULE = "treadle.retrieval.extract.worker"
+_START_SECONDS = 60.0
+_PIPE_BUFFER = 1024 * 1024
+"""Bytes of answers that are taken from the process before somebody asks for them; twice that at most."""
+
+
+class ReadingProcess:
+    """A process that reads documents one after the other. Not for use by two tasks at once."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._decoder: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
+        self._reading = False
+        self.served = 0
+        self.memory_mb = 0
+        """What it held after its last document."""
+
+    @classmethod
+    async def start(cls, folder: Path) -> Self:
+        """A process that is ready. Internal if it does not come up; the log has its last words."""
+        # Nothing of our environment but where modules are: it holds keys, and the process works on strangers' files.
+        # One arena: each further one counts 64 MB against the limit of addresses.
+        environment = {
+            "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+            "MALLOC_ARENA_MAX": "1",
+            "LC_ALL": "C.UTF-8",
+        }
+        with tempfile.TemporaryFile() as noise:
+            # A session of its own: Ctrl-C in the terminal must reach us alone.
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-P", "-s", "-B", "-m", _MODULE, str(folder)),
+                stdin=PIPE,
+                stdout=PIPE,
+                stderr=noise,
+                env=environment,
+                limit=_PIPE_BUFFER,
+                start_new_session=True,
+            )
+            started = cls(process)
+            try:
+                async with asyncio.timeout(_START_SECONDS):
+                    first = await started._answer()
+            except (asyncio.IncompleteReadError, TimeoutError, msgspec.DecodeError, OSError) as fault:
+                await started.end()
+                log.error("a process for reading documents did not start: %s", _last_words(noise))  # noqa: TRY400
+                raise Internal("Documents cannot be read: no process for it could be started.") from fault
+            except BaseException:
+                started.kill()
+                raise
+        if not isinstance(first, Ready):
+            started.kill()
+            raise Internal("Documents cannot be read: the process for it gave an unknown answer.")
+        return started
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def is_idle(self) -> bool:
+        """It lives and waits for an order."""
+        return not self._reading and self._process.returncode is None
+
+    async def answers(self, order: Order) -> AsyncGenerator[Answer]:
+        """What the process makes of the document, up to `Done`. Leaving early leaves it useless.
+
+        UnsupportedFile or UnreadableFile, also if it dies or takes too long.
+        """
+        self._reading = True
+        left = order.bounds.seconds
+        clock = asyncio.get_running_loop().time
+        try:
+            self._write(order)
+            while True:
+                begun = clock()
+                async with asyncio.timeout(max(0.0, left)):
+                    answer = await self._answer()
+                left -= clock() - begun
+                match answer:
+                    case Done(memory_mb=memory_mb):
+                        self.memory_mb = memory_mb
+                        break
+                    case Fault():
+                        self._reading = False
+                        self.served += 1
+                        raise _raised(answer, order.filename)
+                    case _:
+                        yield answer
+        except TimeoutError as fault:
+            raise _too_slow(order) from fault
+        except (asyncio.IncompleteReadError, ConnectionError) as fault:
+            raise await self._death(order) from fault
+        except msgspec.DecodeError as fault:
+            raise UnreadableFile("The document could not be read: its reader gave no sense.") from fault
+        self._reading = False
+        self.served += 1
+
+    def _write(self, order: Order) -> None:
+        if self._process.stdin is None:
+            raise ConnectionResetError("the process has no pipe")
+        self._process.stdin.write(packed(order))
+
+    async def _answer(self) -> Answer:
+        stream = self._process.stdout
+        if stream is None:
+            raise ConnectionResetError("the process has no pipe")
+        (length,) = LENGTH.unpack(await stream.readexactly(LENGTH.size))
+        if length > MAX_FRAME:
+            raise msgspec.DecodeError("the answer is too long")
+        return self._decoder.decode(await stream.readexactly(length))
+
+    async def _death(self, order: Order) -> UnreadableFile:
+        await self.end()
+        code = self._process.returncode or 0
+        if sys.platform != "win32" and code == -signal.SIGXCPU:
+            return _too_slow(order)
+        reason = signal.Signals(-code).name if code < 0 else f"code {code}"
+        log.warning("the process reading %.200r died: %s", order.filename, reason)
+        return UnreadableFile(f"The document could not be read: its reader crashed on it ({reason}).")
+
+    def kill(self) -> None:
+        """Kills it at once; the event loop reaps it."""
+        if self._process.returncode is None:
+            self._process.kill()
+
+    async def end(self) -> None:
+        """Kills and reaps."""
+        self.kill()
+        await self._process.wait()
+
+
+def _too_slow(order: Order) -> UnreadableFile:
+    return UnreadableFile(f"Reading the document takes more time than allowed ({order.bounds.seconds:g} seconds).")
+
+
+def _raised(fault: Fault, filename: str) -> InvalidRequest:
+    if fault.detail:
+        log.warning("%.200r could not be read: %s\n%s", filename, fault.message, fault.detail)
+    match fault.kind:
+        case "unsupported":
+            return UnsupportedFile(fault.message)
+        case "unreadable":
+            return UnreadableFile(fault.message)
+        case "invalid":
+            return InvalidRequest(fault.message)
+
+
+def _last_words(noise: IO[bytes]) -> str:
+    """The last lines it wrote to its error output: why it failed."""
+    noise.seek(0)
+    lines = noise.read().decode(errors="replace").strip().splitlines()
+    return " / ".join(lines[-6:]) or "it gave no reason"
