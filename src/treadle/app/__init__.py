@@ -25,6 +25,7 @@ from treadle.api.locks import ConversationLocks
 from treadle.api.models import ModelService
 from treadle.api.responses import LEASE_SECONDS, ResponseService
 from treadle.api.tasks import Tasks
+from treadle.app.observing import Observing
 from treadle.backends.outgoing import OutgoingSession
 from treadle.backends.page_reader import HttpPageReader
 from treadle.backends.search import open_search
@@ -51,7 +52,7 @@ from treadle.models.tokens import Tokens
 from treadle.models.upstream import open_session
 from treadle.models.vendors import EMBEDDED, GENERIC, find_vendor, vendor
 from treadle.models.weights import WeightStore
-from treadle.ports import Connector, Embedder, ServerTool
+from treadle.ports import Connector, Embedder, Observer, ServerTool
 from treadle.settings import Connector as ConnectorSettings
 from treadle.settings import Provider, Settings, capabilities_of, is_loopback
 from treadle.store.approvals import SqlApprovals
@@ -65,12 +66,18 @@ EMBEDDED_EMBEDDER = "local/all-minilm-l6-v2"
 _JOIN_SECONDS = 5.0
 
 
-def create_app(settings: Settings, *, server_tools: Mapping[str, ServerTool] | None = None) -> ASGIApp:
+def create_app(
+    settings: Settings,
+    *,
+    server_tools: Mapping[str, ServerTool] | None = None,
+    observer: Observer | None = None,
+) -> ASGIApp:
     """The server as an ASGI app. It opens its files and connections at the lifespan's start.
 
-    `server_tools` are tools to run on the server, by the `type` under which requests declare them.
+    `server_tools` are tools to run on the server, by the `type` under which requests declare them. `observer` watches
+    instead of what the settings say about telemetry.
     """
-    services = Services(settings, server_tools or {})
+    services = Services(settings, server_tools or {}, observer)
     limit, quiet = settings.server.max_body_bytes, settings.server.keep_alive_seconds
     routes = [
         *ResponseRoutes(services.responses, limit, quiet).endpoints(),
@@ -86,13 +93,17 @@ def create_app(settings: Settings, *, server_tools: Mapping[str, ServerTool] | N
     def guard(app: ASGIApp) -> ASGIApp:
         return Guard(app, hosts=hosts, origins=server.cors_origins)
 
-    return with_cors(Server(routes, services.start, services.stop, guard), server.cors_origins)
+    app = services.observing.around(Server(routes, services.start, services.stop, guard))
+    return with_cors(app, server.cors_origins)
 
 
 class Services:
     """The wired ports. Made without I/O; `start` and `stop` do what needs doing, in order."""
 
-    def __init__(self, settings: Settings, server_tools: Mapping[str, ServerTool]) -> None:
+    def __init__(
+        self, settings: Settings, server_tools: Mapping[str, ServerTool], observer: Observer | None = None
+    ) -> None:
+        self.observing = Observing(settings, observer)
         data = Path(settings.data_dir)
         self._settings = settings
         self._database = connect(settings.store.url or str(data / "treadle.sqlite3"))
@@ -143,6 +154,7 @@ class Services:
             self._tasks,
             visible_after=settings.responses.visible_after_seconds,
             locks=locks,
+            observer=self.observing.observer,
         )
         self.connectors = ConnectorService(connectors, preparation)
         self.conversations = ConversationService(conversations, locks, recent)
@@ -216,6 +228,7 @@ class Services:
         await self._local.stop()
         await self._minilm.close()
         await self._database.close()
+        await self.observing.close()
 
     async def _renew(self) -> None:
         while True:

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from treadle.cli import embedded
-from treadle.cli.faults import report
+from treadle.cli.faults import report, warn
 from treadle.cli.names import misnamed
 from treadle.cli.probe import Listing, list_providers
 from treadle.settings import Fault, Loaded, Origin, Provider, Settings, load
@@ -32,6 +32,7 @@ def check(config: str | None) -> int:
     if loaded.faults:
         return report(loaded.faults)
     print(f"ok     configuration: {loaded.file or 'no file; defaults and environment'}")
+    warn(loaded.notes)
     faults: list[Fault] = []
     for finding in findings(loaded.settings):
         if finding.wrong:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from treadle.cli.faults import report
+from treadle.cli.faults import report, warn
 from treadle.settings import load
 from treadle.settings.explain import explain
 
@@ -18,4 +18,5 @@ def show(config: str | None, *, explained: bool) -> int:
             print(f"{line.path} = {line.value}")
     for name in loaded.unused if explained else []:
         print(f"# {name} is set but is not a setting of Treadle")
+    warn(loaded.notes)
     return report(loaded.faults)

@@ -13,3 +13,9 @@ def report(faults: Sequence[Fault]) -> int:
     for fault in faults:
         print(f"error: {fault}", file=sys.stderr)
     return 1 if faults else 0
+
+
+def warn(notes: Sequence[str]) -> None:
+    """One line a note, on standard error: what keeps nothing from working."""
+    for note in notes:
+        print(f"warning: {note}", file=sys.stderr)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import msgspec
 
 from treadle.cli import embedded, invocation
-from treadle.cli.faults import report
+from treadle.cli.faults import report, warn
 from treadle.cli.hints import chat_model
 from treadle.cli.names import is_closed
 from treadle.cli.probe import list_models
@@ -54,6 +54,7 @@ def go(arguments: argparse.Namespace, places: Sequence[Place] = USUAL_PLACES) ->
     )
     if loaded.faults:
         return report(loaded.faults)
+    warn(loaded.notes)
     for line in describe(loaded, answered):
         print(line)
     model = choose(loaded, answered)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from treadle.cli import invocation
-from treadle.cli.faults import report
+from treadle.cli.faults import report, warn
 from treadle.settings import Flag, load
 
 
@@ -14,6 +14,7 @@ def serve(arguments: argparse.Namespace) -> int:
     loaded = load(arguments.config, flags=flags_of(arguments))
     if loaded.faults:
         return report(loaded.faults)
+    warn(loaded.notes)
     from treadle.cli import serving  # uvicorn is only needed once there is something to serve
 
     return serving.run(loaded.settings, invocation.command(arguments))

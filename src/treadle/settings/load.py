@@ -13,6 +13,7 @@ from treadle.settings.build import Builder
 from treadle.settings.environment import CONFIG_VARIABLE, apply_environment
 from treadle.settings.providers import complete_providers
 from treadle.settings.schema import Settings
+from treadle.settings.telemetry import complete_telemetry, telemetry_faults
 from treadle.settings.tree import Branch, Fault, Origin, Value, merge, put
 from treadle.wire.templates import search_template_faults
 
@@ -46,6 +47,8 @@ class Loaded(msgspec.Struct):
     """The configuration file that was read; empty if there was none."""
     unused: list[str] = []
     """Variables that begin like ours but set nothing."""
+    notes: list[str] = []
+    """What is worth a warning and keeps nothing from working."""
 
     def require(self) -> Settings:
         """The settings; InvalidSettings if there are faults."""
@@ -85,13 +88,15 @@ def load(
         put(tree, flag.path.split("."), Value(flag.value, Origin("flag", flag.name)))
     merge(tree, overrides or {}, Origin("argument"))
     provider_faults = complete_providers(tree, environ, found or {})
+    notes = complete_telemetry(tree, environ)
     builder = Builder()
     settings = builder.struct(Settings, tree, "")
     settings.data_dir = str(Path(settings.data_dir).expanduser().absolute())
     faults = [*faults, *variable_faults, *builder.faults, *provider_faults]
     faults += [*_exposed(settings, builder.origins), *_not_sqlite(settings, builder.origins)]
     faults += _templates(settings, builder.origins)
-    return Loaded(settings, _first_of_each(faults), builder.origins, str(file or ""), unused)
+    faults += telemetry_faults(settings.telemetry, environ, builder.origins)
+    return Loaded(settings, _first_of_each(faults), builder.origins, str(file or ""), unused, notes)
 
 
 def _first_of_each(faults: list[Fault]) -> list[Fault]:

@@ -9,6 +9,7 @@ import msgspec
 from treadle.models.vendors import GENERIC, find_vendor
 from treadle.models.vendors import vendor as vendor_row
 from treadle.ports import Capabilities, Json
+from treadle.settings.telemetry import Telemetry
 from treadle.wire.extensions import RetrieveFirst
 from treadle.wire.retrieval import SearchMode
 from treadle.wire.templates import ANNOTATION, CONTEXT, FOOTER, HEADER
@@ -378,6 +379,7 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
         default_factory=Rerank
     )
     connectors: Annotated[list[Connector], Doc(description="Configured servers of tools.")] = []
+    telemetry: Annotated[Telemetry, Doc(description="Traces and metrics.")] = msgspec.field(default_factory=Telemetry)
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], Doc(description="How much the server writes to its log.")
     ] = "info"

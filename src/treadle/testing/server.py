@@ -15,7 +15,7 @@ from typing import Self
 import uvicorn
 
 from treadle.cli.protocol import Protocol
-from treadle.ports import ServerTool
+from treadle.ports import Observer, ServerTool
 from treadle.settings import Settings, load
 from treadle.testing.gates import PATIENCE, Gate
 
@@ -44,12 +44,18 @@ class _Uvicorn(uvicorn.Server):
 class RunningServer:
     """The server in a thread of its own, with an event loop of its own. `url` ends in `/v1`."""
 
-    def __init__(self, settings: Settings, *, server_tools: Mapping[str, ServerTool] | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        server_tools: Mapping[str, ServerTool] | None = None,
+        observer: Observer | None = None,
+    ) -> None:
         from treadle.app import create_app
 
         self._ready = Gate()
         config = uvicorn.Config(
-            create_app(settings, server_tools=server_tools),
+            create_app(settings, server_tools=server_tools, observer=observer),
             host="127.0.0.1",
             port=0,
             log_level="warning",
