@@ -33,6 +33,7 @@ _BEGUN = re.compile(
 _LONGEST = 200
 """Characters that _BEGUN can match at most."""
 _NUMBER = re.compile(r"\d{1,5}")
+_CLOSING = frozenset(".,;:!?)]}…»”’、。，；：！？）」』")
 _string = Decoder(str)
 _BOUNDARY = re.compile(r"(?:[.!?…:](?=\s)|\n)\s*")
 
@@ -144,29 +145,38 @@ class CitationScanner:
     def __init__(self, citable: Citable) -> None:
         self._citable = citable
         self._held = ""
+        self._begun = False
+        self._gap = False
+        """Spaces went with the mark that stood last; words on both sides of it must not grow together."""
 
     def feed(self, text: str) -> list[str | Source]:
-        if not self._held and "【" not in text and "<" not in text and text[-1:] not in (" ", "\t"):
+        plain = not self._held and not self._gap and "【" not in text and "<" not in text
+        if plain and text[-1:] not in (" ", "\t"):
+            self._begun = self._begun or text != ""
             return [text]
         text, self._held = self._held + text, ""
         found: list[str | Source] = []
         at = 0
         for mark in _MARK.finditer(text):
-            if mark.start() > at:
-                found.append(text[at : mark.start()])
+            found += self._spaced(text[at : mark.start()])
             found += self._citable.named(mark[1], mark[2])
+            self._gap = self._gap or mark[0][0] in " \t"
             at = mark.end()
         begun = _BEGUN.search(text, max(at, len(text) - _LONGEST))
         end = begun.start() if begun is not None else len(text)
         self._held = text[end:]
-        if end > at:
-            found.append(text[at:end])
-        return found
+        return found + self._spaced(text[at:end])
 
     def finish(self) -> list[str | Source]:
         """What was held and turned out to be text."""
         rest, self._held = self._held, ""
-        return [rest] if rest else []
+        return self._spaced(rest)
+
+    def _spaced(self, text: str) -> list[str | Source]:
+        if not text:
+            return []
+        gap, self._gap, self._begun = self._gap and self._begun, False, True
+        return [f" {text}" if gap and not text[0].isspace() and text[0] not in _CLOSING else text]
 
 
 def annotation(source: Source, text: str) -> Raw:

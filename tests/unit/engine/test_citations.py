@@ -55,6 +55,7 @@ def test_however_the_text_is_cut_marks_leave_it_and_point_at_the_same_places(cut
 
 
 FRAGMENTS = [
+    *(".", "(", " 【2】", " 【9】"),
     *(
         "【",
         "】",
@@ -116,6 +117,7 @@ def test_any_text_reads_the_same_in_one_piece_and_in_many(fragments: list[str], 
         ("So 【3:0†source】.", "So.", [(3, 2)]),
         ("【2】 says so.", " says so.", [(2, 0)]),
         ("Ends so 【2】", "Ends so", [(2, 7)]),
+        ("One. 【2】Two 【9】(three 【2】【3】) 【2】x", "One. Two (three) x", [(2, 4), (2, 15), (3, 15), (2, 16)]),
         ("A list:\n【2】 x", "A list:\n x", [(2, 8)]),
         ("【2024年度报告】 and <|im_end|> and a < b", "【2024年度报告】 and <|im_end|> and a < b", []),
         ("【重要】 [1] (2) <3>", "【重要】 [1] (2) <3>", []),
