@@ -8,9 +8,8 @@ import logging
 from msgspec import UNSET
 
 from treadle.api.asking import ask
-from treadle.api.passages import PassageService
 from treadle.errors import InvalidRequest, ServerError
-from treadle.ports import Passage, PassageQuery, Route, Router
+from treadle.ports import Passage, PassageQuery, PassageSearch, Route, Router
 from treadle.scope import Scope
 from treadle.wire.vector_stores import SearchResult, SearchResultsPage, SearchVectorStore, TextContent
 
@@ -27,7 +26,7 @@ _AFTER = "\n</text>"
 class SearchService:
     """The use case of `/v1/vector_stores/{id}/search`."""
 
-    def __init__(self, passages: PassageService, router: Router, *, default_model: str = "") -> None:
+    def __init__(self, passages: PassageSearch, router: Router, *, default_model: str = "") -> None:
         """`default_model` rewrites queries."""
         self._passages = passages
         self._router = router
