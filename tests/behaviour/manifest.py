@@ -118,6 +118,9 @@ _PROMISES: dict[str, str] = {
     "input-nul": "NUL bytes anywhere in a request get a proper answer.",
     "input-surrogates": "Lone surrogates anywhere in a request get a proper answer.",
     "input-utf8": "A body that is not UTF-8 is a 400.",
+    # Telemetry
+    "spans": "Model calls, tool calls and searches are spans below their response, its request and the caller's trace.",
+    "spans-silent": "No prompt, argument, result or credential gets into a span or a metric.",
     # Durability
     "kill-whole": "After kill -9, every response whose terminal event was sent is there, whole.",
     "kill-half": "After kill -9, no response is there in half.",

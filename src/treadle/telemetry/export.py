@@ -49,8 +49,8 @@ class Export:
             self._meters = MeterProvider([reader], resource, shutdown_on_exit=False)
         self.observer = OpenTelemetry(self._tracers, self._meters)
 
-    async def close(self) -> None:
-        """Sends what is left, for CLOSING_SECONDS at most."""
+    async def close(self, seconds: float = CLOSING_SECONDS) -> None:
+        """Sends what is left, as far as that is done within `seconds`."""
         loop = asyncio.get_running_loop()
         ended = asyncio.Event()
 
@@ -66,7 +66,7 @@ class Export:
         # A daemon, unlike the loop's own threads: a collector that hangs must not keep the process.
         threading.Thread(target=end, name="telemetry-end", daemon=True).start()
         try:
-            async with asyncio.timeout(CLOSING_SECONDS):
+            async with asyncio.timeout(seconds):
                 await ended.wait()
         except TimeoutError:
             pass
