@@ -1,4 +1,7 @@
-"""Answered approval requests: the primary key lets each be used once, whichever process asks."""
+"""Answered approval requests: the primary key lets each be used once, whichever process asks.
+
+The key holds the scope too, so that nobody who has come to know a request's id can use it up for its owner.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from functools import partial
 from treadle import ports
 from treadle.scope import Scope
 from treadle.store.db import Connection, Database
+from treadle.wire.base import encode
 
 
 class SqlApprovals(ports.Approvals):
@@ -21,9 +25,12 @@ class SqlApprovals(ports.Approvals):
 
 
 def _claim(connection: Connection, scope: Scope, request_id: str) -> bool:
+    key = encode([scope.tenant, scope.owner, request_id]).decode()
     written = connection.change(
-        "INSERT INTO approvals (request, tenant, owner, answered_at) VALUES (?, ?, ?, ?) "
+        "INSERT INTO approvals (request, tenant, owner, answered_at) SELECT ?, ?, ?, ? "
+        # Rows from before the key held the scope.
+        "WHERE NOT EXISTS (SELECT 1 FROM approvals WHERE request = ? AND tenant = ? AND owner = ?) "
         "ON CONFLICT (request) DO NOTHING",
-        (request_id, scope.tenant, scope.owner, int(time.time())),
+        (key, scope.tenant, scope.owner, int(time.time()), request_id, scope.tenant, scope.owner),
     )
     return written == 1
