@@ -88,3 +88,21 @@ def test_a_section_that_is_none_is_the_usual_fault(tmp_path: Path) -> None:
     assert fault.path == "telemetry"
     file.write_text("telemetry:\n")
     assert load(file, environ=ENDPOINT).require().telemetry.enabled
+
+
+def test_where_the_collector_is_according_to_the_variables_is_shown_and_used() -> None:
+    found = loaded(ENDPOINT)
+    assert found.require().telemetry.endpoint == "http://collector:4318"
+    assert str(found.origins["telemetry.endpoint"]) == "environment OTEL_EXPORTER_OTLP_ENDPOINT"
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        ENDPOINT | {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://c/v1/traces"},
+        {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://me:s3cret@collector:4318"},
+    ],
+)
+def test_what_the_exporter_has_to_find_by_itself_is_left_to_it(environ: dict[str, str]) -> None:
+    found = loaded(environ).require().telemetry
+    assert (found.enabled, found.endpoint) == (True, "")

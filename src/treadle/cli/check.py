@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from treadle.cli import embedded
+from treadle.cli import collector, embedded
 from treadle.cli.faults import report, warn
 from treadle.cli.names import misnamed
 from treadle.cli.probe import Listing, list_providers
@@ -44,7 +44,7 @@ def check(config: str | None) -> int:
 
 
 def findings(settings: Settings) -> Iterator[Finding]:
-    """Tries the folder, the store, the embedded model, every provider, and every name of a model."""
+    """Tries the folder, the store, the embedded model, every provider, every model's name, the collector of traces."""
     folder = data_folder(settings)
     yield folder
     if not folder.wrong or settings.store.url:
@@ -58,6 +58,8 @@ def findings(settings: Settings) -> Iterator[Finding]:
         yield judge(name, provider, listings[name])
     for fault in misnamed(settings, listings):
         yield Finding(fault.path, fault.message, wrong=True)
+    if settings.telemetry.enabled:
+        yield telemetry(settings)
 
 
 def judge(name: str, provider: Provider, listing: Listing) -> Finding:
@@ -110,6 +112,17 @@ def store(settings: Settings) -> Finding:
     if file is not None and file.is_dir():
         return Finding(path, f"{file} is a folder, not a file", wrong=True)
     return Finding("store", f"SQLite works in {folder if file else 'the data folder'}")
+
+
+def telemetry(settings: Settings) -> Finding:
+    """The collector takes traces."""
+    given = settings.telemetry
+    if not given.endpoint:
+        return Finding("telemetry", "on; the variables of the exporter say where the collector is")
+    fault = collector.ask(given.endpoint, given.headers)
+    if fault:
+        return Finding("telemetry.endpoint", f"{given.endpoint} {fault}", wrong=True)
+    return Finding("telemetry", f"{given.endpoint} takes traces")
 
 
 def _origin(loaded: Loaded, path: str) -> Origin:

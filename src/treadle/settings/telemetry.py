@@ -15,7 +15,10 @@ Doc = msgspec.Meta
 
 EXTRA = "pip install 'treadle[otel]'"
 _MODULES = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
-_ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+_ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
+_ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", _ENDPOINT)
+_APART = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT")
+"""Whole addresses, one for each kind of data. The exporter finds them by itself."""
 _PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 
 
@@ -53,6 +56,8 @@ def complete_telemetry(tree: Branch, environ: Mapping[str, str]) -> list[str]:
         return []  # the type check names the fault
     if environ.get("OTEL_METRICS_EXPORTER", "").strip().lower() == "none" and not _given(tree, "metrics"):
         _say(tree, "metrics", False, "OTEL_METRICS_EXPORTER")
+    if not _given(tree, "endpoint") and _sound(environ.get(_ENDPOINT, "")) and not any(map(environ.get, _APART)):
+        _say(tree, "endpoint", environ[_ENDPOINT], _ENDPOINT)
     asked = next((name for name in _ENDPOINTS if environ.get(name)), "")
     exporters = environ.get("OTEL_TRACES_EXPORTER", "").lower()
     off = environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true" or (exporters and "otlp" not in exporters)
@@ -69,12 +74,10 @@ def complete_telemetry(tree: Branch, environ: Mapping[str, str]) -> list[str]:
 def telemetry_faults(given: Telemetry, environ: Mapping[str, str], origins: Mapping[str, Origin]) -> list[Fault]:
     """Why telemetry cannot work although it is wanted."""
     origin = origins.get("telemetry.endpoint", Origin("default"))
-    if given.endpoint:
-        parts = urlsplit(given.endpoint)
-        if "@" in parts.netloc:
+    if given.endpoint and not _sound(given.endpoint):
+        if "@" in given.endpoint:
             return [Fault("telemetry.endpoint", "must not contain a user or password; use `telemetry.headers`", origin)]
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            return [Fault("telemetry.endpoint", "must be an address starting with http:// or https://", origin)]
+        return [Fault("telemetry.endpoint", "must be an address starting with http:// or https://", origin)]
     if not given.enabled:
         return []
     enabled = origins.get("telemetry.enabled", Origin("default"))
@@ -100,10 +103,19 @@ def _foreign_protocol(environ: Mapping[str, str]) -> str:
     return f"{name} is `{environ[name]}`" if name and not environ[name].startswith("http/") else ""
 
 
+def _sound(url: str) -> bool:
+    """An address of ours to use: over HTTP, and without a password that would be shown."""
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and "@" not in parts.netloc
+    except ValueError:
+        return False
+
+
 def _given(tree: Branch, key: str) -> bool:
     node = get(tree, "telemetry", key)
     return node is not None and not (isinstance(node, Value) and node.data in (None, ""))
 
 
-def _say(tree: Branch, key: str, value: bool, variable: str) -> None:
+def _say(tree: Branch, key: str, value: bool | str, variable: str) -> None:
     put(tree, ["telemetry", key], Value(value, Origin("environment", variable)))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.behaviour.telemetry_kit import collecting
 from tests.unit.cli.conftest import ModelServer
 from treadle.cli.hints import look_around
 from treadle.cli.main import main
@@ -225,3 +226,22 @@ def test_the_server_warns_of_the_same_names_and_offers_a_model_that_works(
     hints = asyncio.run(look_around(load().settings))
     assert hints.warnings == ["warning: default_model: `vllm` has no model `c`"]
     assert '"model": "vllm/a"' in "".join(hints.first_request)
+
+
+def test_the_collector_of_traces_is_asked_with_its_headers(bare: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with collecting() as collector:
+        text = f"telemetry: {{enabled: true, endpoint: '{collector.url}', headers: {{x-key: k}}}}\n"
+        code, out, err = check(bare, text, capsys)
+    assert (code, err) == (0, "")
+    assert out.splitlines()[-1] == f"ok     telemetry: {collector.url} takes traces"
+    assert list(collector.bodies) == ["/v1/traces"]
+    assert collector.headers[0]["x-key"] == "k"
+
+
+def test_a_collector_that_is_not_there_is_a_fault(bare: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        text = f"telemetry: {{enabled: true, endpoint: 'http://127.0.0.1:{taken.getsockname()[1]}'}}\n"
+        code, _, err = check(bare, text, capsys)
+    assert code == 1
+    assert err.startswith("error: telemetry.endpoint: http://127.0.0.1:")
