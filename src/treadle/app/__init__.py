@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import aiohttp
 from starlette.types import ASGIApp
 
-from treadle.access.netguard import OutgoingGuard
 from treadle.access.sealing import KeySealer, load_key
 from treadle.api.connectors import ConnectorService
 from treadle.api.conversations import ConversationService
@@ -26,15 +25,14 @@ from treadle.api.models import ModelService
 from treadle.api.responses import LEASE_SECONDS, ResponseService
 from treadle.api.tasks import Tasks
 from treadle.app.observing import Observing
+from treadle.app.outside import connector_of, open_guard, open_pool, open_web_search
 from treadle.backends.outgoing import OutgoingSession
 from treadle.backends.page_reader import HttpPageReader
-from treadle.backends.search import open_search
 from treadle.engine.fusion import RankingDefaults
 from treadle.engine.knowledge import FileSearchRules
 from treadle.engine.prepare import Preparation
 from treadle.engine.recent import RecentHistories
 from treadle.engine.sources import RemoteRules
-from treadle.errors import InvalidRequest
 from treadle.http.guard import Guard
 from treadle.http.openapi import OpenApiRoutes
 from treadle.http.routes.admin import AdminRoutes
@@ -52,14 +50,13 @@ from treadle.models.tokens import Tokens
 from treadle.models.upstream import open_session
 from treadle.models.vendors import EMBEDDED, GENERIC, find_vendor, vendor
 from treadle.models.weights import WeightStore
-from treadle.ports import Connector, Embedder, Observer, ServerTool
-from treadle.settings import Connector as ConnectorSettings
+from treadle.ports import Embedder, Observer, ServerTool
 from treadle.settings import Provider, Settings, capabilities_of, is_loopback
 from treadle.store.approvals import SqlApprovals
 from treadle.store.connect import connect
 from treadle.store.conversations import SqlConversations
 from treadle.store.responses import SqlResponses
-from treadle.tools.mcp.pool import McpPool, StdioCommand
+from treadle.tools.mcp.pool import McpPool
 from treadle.wire.models import Provider as ShownProvider
 
 EMBEDDED_EMBEDDER = "local/all-minilm-l6-v2"
@@ -122,8 +119,8 @@ class Services:
         )
         store, conversations = SqlResponses(self._database), SqlConversations(self._database)
         locks, recent = ConversationLocks(), RecentHistories()
-        self._guard = _guard(settings.outgoing.allow)
-        connectors = {connector.connector_id: _connector(connector) for connector in settings.connectors}
+        self._guard = open_guard(settings.outgoing.allow)
+        connectors = {connector.connector_id: connector_of(connector) for connector in settings.connectors}
         self._preparation = preparation = Preparation(
             router=self.router,
             responses=store,
@@ -184,35 +181,15 @@ class Services:
 
     def _start_tools(self, session: aiohttp.ClientSession) -> None:
         """What reaches out on behalf of tools; needs the running loop."""
-        settings, mcp = self._settings, self._settings.mcp
-        commands = {
-            connector.connector_id: StdioCommand(
-                connector.command[0], tuple(connector.command[1:]), tuple(connector.env.items())
-            )
-            for connector in settings.connectors
-            if connector.command
-        }
-        self._pool = McpPool(
-            self._guard,
-            stdio=commands,
-            connect_seconds=mcp.connect_timeout_seconds,
-            list_seconds=mcp.connect_timeout_seconds,
-            call_seconds=settings.responses.tool_timeout_seconds,
-            idle=mcp.idle_seconds,
-            sessions=mcp.max_sessions,
-        )
+        settings = self._settings
+        self._pool = open_pool(settings, self._guard)
         outgoing = settings.outgoing
         self._outgoing = OutgoingSession(
             self._guard, timeout_seconds=outgoing.timeout_seconds, max_bytes=outgoing.max_bytes
         )
         self._preparation.remote = self._pool
         self._preparation.reader = HttpPageReader(self._outgoing)
-        if settings.web_search.kind:
-            search = settings.web_search
-            try:
-                self._preparation.search = open_search(search.kind, search.url, search.key, session)
-            except ValueError as error:
-                raise InvalidRequest(str(error)) from None
+        self._preparation.search = open_web_search(settings, session)
 
     async def stop(self) -> None:
         """Lets running work end, then closes everything, last opened first."""
@@ -236,14 +213,6 @@ class Services:
             await self.responses.renew()
 
 
-def _guard(allow: Sequence[str]) -> OutgoingGuard:
-    """InvalidRequest for an entry that is none, so that starting ends with one line about it."""
-    try:
-        return OutgoingGuard(allow)
-    except ValueError as error:
-        raise InvalidRequest(str(error)) from None
-
-
 def _file_search(settings: Settings) -> FileSearchRules:
     given, knowledge = settings.file_search, settings.knowledge
     return FileSearchRules(
@@ -255,17 +224,6 @@ def _file_search(settings: Settings) -> FileSearchRules:
         first_tokens=given.first_tokens,
         retrieve_first=given.retrieve_first,
         ranking=RankingDefaults(mode=knowledge.search_mode, fusion=knowledge.ranker, model=settings.rerank.model),
-    )
-
-
-def _connector(given: ConnectorSettings) -> Connector:
-    return Connector(
-        id=given.connector_id,
-        url=f"stdio:{given.connector_id}" if given.command else given.url,
-        label=given.server_label,
-        description=given.description,
-        headers=tuple(given.headers.items()),
-        untrusted=given.untrusted,
     )
 
 
