@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import mmap
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
@@ -11,6 +12,7 @@ import msgspec
 
 from treadle.errors import UnreadableFile
 from treadle.retrieval.extract.blocks import Block, Code, Heading, Page, Paragraph, Section, Table, cleaned
+from treadle.retrieval.extract.encoding import decoded
 from treadle.retrieval.extract.frames import Bounds
 
 HEAD = 64 * 1024
@@ -40,29 +42,41 @@ class Document:
         """Of the name, in lower case, without the dot."""
         return Path(self.filename).suffix[1:].lower()
 
-    def text_bytes(self) -> bytes:
-        """The bytes of a file that is text in some encoding; not more than are wanted.
+    def holds(self, data: bytes) -> bool:
+        with self.path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            return content.find(data) >= 0
 
-        UnreadableFile for more than the bound of characters can have.
+    def tail(self, size: int) -> bytes:
+        with self.path.open("rb") as file:
+            file.seek(max(0, self.size - size))
+            return file.read(size)
+
+    def text(self, declared: str = "") -> str:
+        """The content of a file that is text in some encoding; not much more of it than is wanted.
+
+        `declared`: the encoding that the file names itself, if it does. UnreadableFile for more bytes than the bound
+        of characters can have.
         """
-        most = 4 * (self.limit or self.bounds.characters)
+        most = 4 * (self.limit or self.bounds.characters) + HEAD
         if self.size > most and not self.limit:
             raise too_long(self.bounds)
         with self.path.open("rb") as file:
-            return file.read(most)
+            return decoded(file.read(most), whole=self.size <= most, declared=declared)
+
+
+class Kind(msgspec.Struct, frozen=True):
+    """A type of document: the module that reads it, and what is said of one without text."""
+
+    module: str
+    empty: str = "No text was found in the document."
 
 
 def too_long(bounds: Bounds) -> UnreadableFile:
     return UnreadableFile(f"The document has more than {bounds.characters:,} characters of text.")
 
 
-def blocks_of(document: Document) -> Iterator[Block]:
+def blocks_of(document: Document, kind: Kind) -> Iterator[Block]:
     """The document's parts, cleaned. UnsupportedFile or UnreadableFile, perhaps after some of them."""
-    from treadle.retrieval.extract.detect import detect
-
-    if not document.size:
-        raise UnreadableFile("The document is empty.")
-    kind = detect(document)
     module = importlib.import_module(f"treadle.retrieval.extract.{kind.module}")
     read: Callable[[Document], Iterator[Block]] = module.read
     characters = 0

@@ -23,6 +23,7 @@ from treadle.errors import InvalidRequest, UnreadableFile, UnsupportedFile
 from treadle.ports import Chunk
 from treadle.retrieval.chunking import chunked
 from treadle.retrieval.extract.blocks import Block, rendered
+from treadle.retrieval.extract.detect import detect
 from treadle.retrieval.extract.document import Document, blocks_of
 from treadle.retrieval.extract.frames import (
     BATCH_CHARACTERS,
@@ -109,7 +110,7 @@ def _serve(order: Order, out: int, count: Counter) -> None:
 
 def _answers(order: Order, count: Counter) -> Iterator[Answer]:
     document = Document(Path(order.path), order.filename, order.bounds, order.limit)
-    blocks = blocks_of(document)
+    blocks = blocks_of(document, detect(document))
     if order.rules is None:
         yield from _pieces(blocks, order.limit)
         return
