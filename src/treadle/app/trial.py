@@ -33,16 +33,16 @@ class Trial(msgspec.Struct, frozen=True):
     wrong: bool = False
 
 
-async def try_app(settings: Settings) -> list[Trial]:
-    """All of it, the slow ones together. Nothing is stored and no port is opened."""
+async def try_app(settings: Settings, *, compose: bool = True, search_seconds: float = SEARCH_SECONDS) -> list[Trial]:
+    """All of it, the slow ones together. Nothing is stored and no port is opened. `compose` needs the data folder."""
     found = [*_names(settings.connectors)]
     entries = [*_entries(settings.outgoing.allow)]
     found += entries or await _looked_up(settings.outgoing.allow)
-    if not entries:
+    if compose and not entries:
         found += await _composed(settings)
     waits: list[Awaitable[list[Trial]]] = []
     if settings.web_search.kind:
-        waits.append(_search(settings))
+        waits.append(_search(settings, search_seconds))
     if settings.connectors:
         waits.append(_connectors(settings))
     for part in await asyncio.gather(*waits):
@@ -87,18 +87,18 @@ async def _looked_up(allow: list[str]) -> list[Trial]:
     return [Trial("outgoing.allow", f"admits {', '.join(allow)}{note}")]
 
 
-async def _search(settings: Settings) -> list[Trial]:
+async def _search(settings: Settings, seconds: float) -> list[Trial]:
     """One real search."""
     given = settings.web_search
     async with open_session() as session:
         try:
             search = open_web_search(settings, session)
             assert search is not None
-            async with asyncio.timeout(SEARCH_SECONDS):
+            async with asyncio.timeout(seconds):
                 results = await search.search(SearchQuery(text=_QUERY, limit=1))
         except TimeoutError:
             path = "web_search.url" if given.url else "web_search"
-            return [Trial(path, f"{given.kind} did not answer within {SEARCH_SECONDS:g} s", wrong=True)]
+            return [Trial(path, f"{given.kind} did not answer within {seconds:g} s", wrong=True)]
         except ServerError as fault:
             return [_blamed(fault.message, _part(given.url, fault.message))]
     said = "answers a search" if results else f"answers, but finds nothing for '{_QUERY}'"

@@ -44,7 +44,7 @@ def check(config: str | None) -> int:
 
 
 def findings(settings: Settings) -> Iterator[Finding]:
-    """Tries the folder, the store, the embedded model, every provider, every model's name, the collector of traces."""
+    """Tries the folder, the store, models and their names, the collector of traces, the parts, and what tools reach."""
     folder = data_folder(settings)
     yield folder
     if not folder.wrong or settings.store.url:
@@ -60,6 +60,15 @@ def findings(settings: Settings) -> Iterator[Finding]:
         yield Finding(fault.path, fault.message, wrong=True)
     if settings.telemetry.enabled:
         yield telemetry(settings)
+    yield from composition(settings, usable_folder=not folder.wrong)
+
+
+def composition(settings: Settings, *, usable_folder: bool) -> Iterator[Finding]:
+    """Puts the server together, and tries the addresses, the search service and the connectors of its tools."""
+    from treadle.app.trial import try_app  # the whole server hangs below it
+
+    for trial in asyncio.run(try_app(settings, compose=usable_folder)):
+        yield Finding(trial.path, trial.text, trial.wrong)
 
 
 def judge(name: str, provider: Provider, listing: Listing) -> Finding:
@@ -126,7 +135,11 @@ def telemetry(settings: Settings) -> Finding:
 
 
 def _origin(loaded: Loaded, path: str) -> Origin:
-    return loaded.origins.get(path, Origin("default"))
+    """Where the setting was written; for a part of a list, where the list was; for a section, its first setting."""
+    default = Origin("default")
+    found = loaded.origins.get(path) or loaded.origins.get(path.partition("[")[0])
+    below = (origin for name, origin in loaded.origins.items() if name.startswith(f"{path}.") and origin != default)
+    return found or next(below, default)
 
 
 def _count(number: int, noun: str) -> str:

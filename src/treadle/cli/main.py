@@ -65,8 +65,8 @@ def build_parser() -> argparse.ArgumentParser:
     check = commands.add_parser(
         "check",
         help="validate the configuration and try everything it names",
-        description="Validates the configuration, then asks every configured model server for its models and opens "
-        "the store. One line each; exit code 1 if anything is wrong.",
+        description="Validates the configuration, then tries what it names: the store, model servers, the search "
+        "service, connectors. One line each; exit code 1 if anything is wrong.",
     )
     check.add_argument("--config", metavar="FILE", help=_CONFIG_HELP)
     config = commands.add_parser(
