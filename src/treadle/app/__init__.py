@@ -39,7 +39,7 @@ from treadle.http.routes.admin import AdminRoutes
 from treadle.http.routes.connectors import ConnectorRoutes
 from treadle.http.routes.conversations import ConversationRoutes
 from treadle.http.routes.inference import InferenceRoutes
-from treadle.http.routes.responses import ResponseRoutes
+from treadle.http.routes.responses import TO_COME, ResponseRoutes
 from treadle.http.server import Server, with_cors
 from treadle.models.embedded import EmbeddedModel
 from treadle.models.local import LocalServer
@@ -90,7 +90,7 @@ def create_app(
     def guard(app: ASGIApp) -> ASGIApp:
         return Guard(app, hosts=hosts, origins=server.cors_origins)
 
-    app = services.observing.around(Server(routes, services.start, services.stop, guard))
+    app = services.observing.around(Server(routes, services.start, services.stop, guard, TO_COME))
     return with_cors(app, server.cors_origins)
 
 

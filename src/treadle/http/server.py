@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from types import MappingProxyType
 
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
@@ -12,7 +13,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from treadle.errors import InvalidRequest, MethodNotAllowed, NotFound, ServerError, Stopping
+from treadle.errors import InvalidRequest, MethodNotAllowed, NotFound, ServerError, Stopping, WrongProtocol
 from treadle.http.endpoints import Action, Endpoint
 from treadle.http.replies import internal, refusal
 from treadle.ids import new_id
@@ -29,10 +30,13 @@ class Server:
         start: Lifespan,
         stop: Lifespan,
         guard: Callable[[ASGIApp], ASGIApp] = lambda app: app,
+        to_come: Mapping[tuple[str, str], str] = MappingProxyType({}),
     ) -> None:
-        """`guard` is put around the routes, inside of what every answer gets."""
+        """`guard` is put around the routes, inside of what every answer gets. `to_come` are methods and paths that are
+        refused with a message, because a route for others would take them for its own."""
         self._router = Router(_routes(endpoints), redirect_slashes=False)
-        self._guarded = guard(self._router)
+        self._to_come = to_come
+        self._guarded = guard(self._routed)
         self._start = start
         self._stop = stop
 
@@ -42,7 +46,7 @@ class Server:
         elif scope["type"] == "http":
             await self._request(scope, receive, send)
         elif scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1000, "reason": "not available on this path"})
+            await _without_websocket(scope, receive, send)
 
     async def _request(self, scope: Scope, receive: Receive, send: Send) -> None:
         started, begun = False, time.perf_counter()
@@ -90,6 +94,11 @@ class Server:
         if not started:
             await answer(scope, receive, tagged)
 
+    async def _routed(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if (message := self._to_come.get((scope["method"], scope["path"]))) is not None:
+            raise InvalidRequest(message)
+        await self._router(scope, receive, send)
+
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         await receive()
         try:
@@ -101,6 +110,16 @@ class Server:
         await receive()
         await self._stop()
         await send({"type": "lifespan.shutdown.complete"})
+
+
+async def _without_websocket(scope: Scope, receive: Receive, send: Send) -> None:
+    """Refuses the handshake with our envelope, where what runs the app can send one; else it becomes a bare 403."""
+    if "websocket.http.response" not in scope.get("extensions", {}):
+        await send({"type": "websocket.close", "code": 1000})
+        return
+    answer = refusal(WrongProtocol())
+    answer.headers["x-request-id"] = _request_id(scope).decode()
+    await answer(scope, receive, send)
 
 
 def with_cors(app: ASGIApp, origins: Sequence[str]) -> ASGIApp:

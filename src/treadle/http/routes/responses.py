@@ -20,6 +20,9 @@ from treadle.wire.responses import CountTokens, CreateResponse, InputTokens, Res
 _create = msgspec.json.Decoder(CreateResponse)
 _count = msgspec.json.Decoder(CountTokens)
 
+TO_COME = {("POST", "/v1/responses/compact"): "Compaction is not available on this server yet."}
+"""What the API has and this server has not yet."""
+
 
 class ResponseRoutes:
     """Endpoints over the response use cases."""
