@@ -23,7 +23,7 @@ LAYERS: dict[str, set[str]] = {
     "__init__": set(),
     "__main__": {"cli"},
     **dict.fromkeys(FOUNDATION, FOUNDATION),
-    "settings": FOUNDATION,
+    "settings": FOUNDATION | {"plugins"},  # a plug-in's section is checked with the plug-in's own class
     **dict.fromkeys(ADAPTERS, FOUNDATION),
     "engine": FOUNDATION,
     "api": ENGINE,

@@ -25,7 +25,8 @@ from treadle.api.models import ModelService
 from treadle.api.responses import LEASE_SECONDS, ResponseService
 from treadle.api.tasks import Tasks
 from treadle.app.observing import Observing
-from treadle.app.outside import connector_of, open_guard, open_pool, open_web_search
+from treadle.app.outside import connector_of, open_guard, open_pool
+from treadle.app.plugins import OpenPlugins
 from treadle.backends.outgoing import OutgoingSession
 from treadle.backends.page_reader import HttpPageReader
 from treadle.engine.fusion import RankingDefaults
@@ -109,6 +110,9 @@ class Services:
         self._session: aiohttp.ClientSession | None = None
         self._pool: McpPool | None = None
         self._outgoing: OutgoingSession | None = None
+        self._plugins = OpenPlugins(settings)
+        self._given_tools = server_tools
+        self._tools = dict(server_tools)
         weights = WeightStore(data)
         local = settings.local
         self._local = LocalServer(weights, path=Path(local.model_path) if local.model_path else None)
@@ -126,7 +130,7 @@ class Services:
             responses=store,
             conversations=conversations,
             sealer=KeySealer(load_key(settings.secret_key, data)),
-            server_tools=server_tools,
+            server_tools=self._tools,
             recent=recent,
             default_model=settings.default_model,
             max_infer_iters=settings.responses.max_infer_iters,
@@ -176,10 +180,10 @@ class Services:
         if self._settings.local.enabled:
             model = EmbeddedModel(self._local, self._session)
             self.router.add(ProviderEntry(EMBEDDED, model, raw=model, closed_list=True, embedded=True))
-        self._start_tools(self._session)
+        await self._start_tools(self._session)
         self._renewal = asyncio.create_task(self._renew())
 
-    def _start_tools(self, session: aiohttp.ClientSession) -> None:
+    async def _start_tools(self, session: aiohttp.ClientSession) -> None:
         """What reaches out on behalf of tools; needs the running loop."""
         settings = self._settings
         self._pool = open_pool(settings, self._guard)
@@ -189,13 +193,19 @@ class Services:
         )
         self._preparation.remote = self._pool
         self._preparation.reader = HttpPageReader(self._outgoing)
-        self._preparation.search = open_web_search(settings, session)
+        plugins = self._plugins
+        await plugins.open(session, self._given_tools)
+        self._preparation.search = plugins.search
+        self._tools |= plugins.tools
+        for name, model in plugins.models.items():
+            self.router.add(ProviderEntry(name, model))
 
     async def stop(self) -> None:
         """Lets running work end, then closes everything, last opened first."""
         if self._renewal is not None:
             self._renewal.cancel()
         await self._tasks.join(_JOIN_SECONDS)
+        await self._plugins.close()
         if self._pool is not None:
             await self._pool.close()
         if self._outgoing is not None:

@@ -1,15 +1,12 @@
-"""What the settings say about reaching out on behalf of tools: the guard, connectors, sessions, the search service."""
+"""What the settings say about reaching out on behalf of tools: the guard, connectors, sessions."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-import aiohttp
-
 from treadle.access.netguard import OutgoingGuard
-from treadle.backends.search import open_search
 from treadle.errors import InvalidRequest
-from treadle.ports import Connector, WebSearch
+from treadle.ports import Connector
 from treadle.settings import Connector as ConnectorSettings
 from treadle.settings import Settings
 from treadle.tools.mcp.pool import McpPool, StdioCommand
@@ -53,14 +50,3 @@ def open_pool(settings: Settings, guard: OutgoingGuard) -> McpPool:
         idle=mcp.idle_seconds,
         sessions=mcp.max_sessions,
     )
-
-
-def open_web_search(settings: Settings, session: aiohttp.ClientSession) -> WebSearch | None:
-    """The search service, if one is configured. InvalidRequest, naming the setting, for one that cannot be."""
-    given = settings.web_search
-    if not given.kind:
-        return None
-    try:
-        return open_search(given.kind, given.url, given.key, session)
-    except ValueError as error:
-        raise InvalidRequest(str(error)) from None

@@ -11,9 +11,11 @@ import msgspec
 
 from treadle.access.netguard import OutgoingGuard, parse_entry
 from treadle.app import Services
-from treadle.app.outside import connector_of, open_guard, open_pool, open_web_search
+from treadle.app.outside import connector_of, open_guard, open_pool
+from treadle.app.plugins import OpenPlugins
 from treadle.errors import RemoteFault, ServerError, ToolFault
 from treadle.models.upstream import open_session
+from treadle.plugins import SEARCH, BrokenPlugin
 from treadle.ports import RemoteServer, SearchQuery
 from treadle.settings import Connector, Settings
 from treadle.tools.mcp.pool import McpPool
@@ -43,6 +45,8 @@ async def try_app(settings: Settings, *, compose: bool = True, search_seconds: f
     waits: list[Awaitable[list[Trial]]] = []
     if settings.web_search.kind:
         waits.append(_search(settings, search_seconds))
+    if settings.plugins.allowed and not entries:
+        waits.append(_plugins(settings))
     if settings.connectors:
         waits.append(_connectors(settings))
     for part in await asyncio.gather(*waits):
@@ -91,18 +95,48 @@ async def _search(settings: Settings, seconds: float) -> list[Trial]:
     """One real search."""
     given = settings.web_search
     async with open_session() as session:
+        plugins = OpenPlugins(settings)
         try:
-            search = open_web_search(settings, session)
-            assert search is not None
+            for offer in plugins.wanted():
+                if offer.group == SEARCH:
+                    await plugins.open_one(offer, session)
+            assert plugins.search is not None
             async with asyncio.timeout(seconds):
-                results = await search.search(SearchQuery(text=_QUERY, limit=1))
+                results = await plugins.search.search(SearchQuery(text=_QUERY, limit=1))
         except TimeoutError:
             path = "web_search.url" if given.url else "web_search"
             return [Trial(path, f"{given.kind} did not answer within {seconds:g} s", wrong=True)]
         except ServerError as fault:
             return [_blamed(fault.message, _part(given.url, fault.message))]
+        except BrokenPlugin as broken:
+            return [Trial(f"plugins.{given.kind}", str(broken), wrong=True)]
+        finally:
+            await plugins.close()
     said = "answers a search" if results else f"answers, but finds nothing for '{_QUERY}'"
     return [Trial("web_search", f"{given.kind} {said}")]
+
+
+async def _plugins(settings: Settings) -> list[Trial]:
+    """Each is opened once and closed again. A search service is tried by searching."""
+    found: list[Trial] = []
+    plugins = OpenPlugins(settings)
+    async with open_session() as session:
+        try:
+            for offer in plugins.wanted():
+                if offer.group == SEARCH:
+                    continue
+                path = f"plugins.{offer.name}"
+                try:
+                    await plugins.open_one(offer, session)
+                except BrokenPlugin as broken:
+                    found.append(Trial(path, str(broken), wrong=True))
+                else:
+                    found.append(Trial(path, f"{offer.distribution} {offer.version} opens ({offer.group})"))
+        except ServerError as fault:
+            found.append(_blamed(fault.message, "plugins"))
+        finally:
+            await plugins.close()
+    return found
 
 
 def _part(url: str, message: str) -> str:

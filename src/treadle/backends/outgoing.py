@@ -213,6 +213,29 @@ class OutgoingSession:
         return self._session
 
 
+def guarded_session(guard: AddressGuard, *, timeout_seconds: float = 60.0) -> aiohttp.ClientSession:
+    """An ordinary client for somebody else's code: whatever it asks for, and wherever a redirect leads, goes only to
+    addresses that the guard permits; else AddressRefused, or ToolFault for a host that is not there. Needs the loop."""
+
+    async def pinned(request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+        host, port = request.url.raw_host, request.url.port
+        if host is None or port is None:
+            raise ToolFault(f"{request.url} names no host.")
+        token = _pinned.set(tuple(await guard.resolve(host, port)))
+        try:
+            return await send(request)
+        finally:
+            _pinned.reset(token)
+
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(resolver=_PinnedResolver(), socket_factory=_pinned_socket, use_dns_cache=False),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        timeout=aiohttp.ClientTimeout(total=timeout_seconds),
+        trust_env=False,
+        middlewares=(pinned,),
+    )
+
+
 class _PinnedResolver(AbstractResolver):
     """Answers with the addresses that were judged for the hop, whatever the DNS says now."""
 

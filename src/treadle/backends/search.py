@@ -1,9 +1,10 @@
-"""Which search services there are, and how one is opened from the configuration."""
+"""The search services that come with Treadle, as plug-ins of the group `treadle.search`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
+from typing import Protocol
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -12,7 +13,15 @@ import msgspec
 from treadle.backends import search_brave, search_ddg, search_exa, search_tavily
 from treadle.backends.search_searxng import SearxngSearch
 from treadle.backends.search_wire import Service
+from treadle.errors import InvalidRequest
 from treadle.ports import WebSearch
+
+
+class Outside(Protocol):
+    """Of what plug-ins are given, what a search service needs."""
+
+    @property
+    def http(self) -> aiohttp.ClientSession: ...
 
 
 class Offer(msgspec.Struct, frozen=True):
@@ -54,3 +63,45 @@ def open_search(kind: str, url: str, key: str, session: aiohttp.ClientSession) -
     if not (key.isascii() and key.isprintable()):
         raise ValueError("`web_search.key` contains characters that no key has.")
     return offer.make(Service(offer.title, base.removesuffix("/search") if kind == "searxng" else base, session, key))
+
+
+class Section(msgspec.Struct, forbid_unknown_fields=True):
+    """What the configuration says about a service that comes with Treadle, under `web_search`."""
+
+    url: str = ""
+    key: str = ""
+
+
+class _Kind:
+    """A plug-in over one row of the table."""
+
+    Config = Section
+    kind = ""
+
+    @classmethod
+    async def open(cls, config: Section, services: Outside) -> WebSearch:
+        """InvalidRequest, naming the setting, for an address or key that is missing."""
+        try:
+            return open_search(cls.kind, config.url, config.key, services.http)
+        except ValueError as error:
+            raise InvalidRequest(str(error)) from None
+
+
+class Searxng(_Kind):
+    kind = "searxng"
+
+
+class Brave(_Kind):
+    kind = "brave"
+
+
+class Tavily(_Kind):
+    kind = "tavily"
+
+
+class Exa(_Kind):
+    kind = "exa"
+
+
+class DuckDuckGo(_Kind):
+    kind = "duckduckgo"

@@ -76,6 +76,13 @@ def build_parser() -> argparse.ArgumentParser:
     )
     config.add_argument("--config", metavar="FILE", help=_CONFIG_HELP)
     config.add_argument("--explain", action="store_true", help="say where each value came from and what it means")
+    plugins = commands.add_parser(
+        "plugins",
+        help="show the plug-ins that are installed",
+        description="Shows every plug-in that is installed, the package it comes from, and whether it may run. Exit "
+        "code 1 if one that the configuration names cannot be used.",
+    )
+    plugins.add_argument("--config", metavar="FILE", help=_CONFIG_HELP)
     commands.add_parser(
         "setup",
         help="install the embedded models",
@@ -117,6 +124,10 @@ def _run(arguments: argparse.Namespace) -> int:
             from treadle.cli import config
 
             return config.show(arguments.config, explained=arguments.explain)
+        case "plugins":
+            from treadle.cli import plugins
+
+            return plugins.show(arguments.config)
         case _:
             from treadle.cli import setup
 

@@ -45,6 +45,10 @@ class Builder:
                 values[field.name] = self._mapping(get_args(bare)[1], below, where, secret(field.type))
             else:
                 self._leaf(values, field.name, field.type, below, where)
+            if field.required and field.name not in values:
+                if not any(fault.path == where for fault in self.faults):
+                    self.faults.append(Fault(where, "is needed", origin_of(branch)))
+                values[field.name] = None
         return kind(**values)
 
     def _mapping(self, kind: object, node: Value | Branch | None, path: str, hide: bool) -> dict[str, object]:
@@ -162,6 +166,11 @@ def metas(kind: object) -> Iterator[msgspec.Meta]:
     """The documentation and bounds attached to a type."""
     if get_origin(kind) is Annotated:
         yield from (note for note in get_args(kind)[1:] if isinstance(note, msgspec.Meta))
+
+
+def inline(kind: object) -> bool:
+    """The settings below stand in the section itself, under no name of their own."""
+    return any((meta.extra or {}).get("inline") for meta in metas(kind))
 
 
 def secret(kind: object) -> bool:

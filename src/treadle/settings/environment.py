@@ -7,7 +7,7 @@ from typing import get_args, get_origin
 
 import msgspec
 
-from treadle.settings.build import strip, struct_class
+from treadle.settings.build import inline, strip, struct_class
 from treadle.settings.schema import Settings
 from treadle.settings.tree import Branch, Fault, Origin, Value, did_you_mean, put
 
@@ -55,7 +55,10 @@ def _keys(parts: list[str], tree: Branch) -> tuple[list[str], str | None]:
         section = struct_class(kind)
         if section is not None:
             fields = {field.name: field.type for field in msgspec.structs.fields(section)}
-            if part not in fields:
+            if part not in fields or inline(fields[part]):
+                if any(map(inline, fields.values())):
+                    # A plug-in's own setting; its class, which knows it, is not loaded yet.
+                    return [*keys, _alike(part, here), *parts[len(keys) + 1 :]], None
                 return [*keys, part], f"is not a known setting{did_you_mean(part, fields)}"
             kind, key = strip(fields[part]), part
         elif get_origin(kind) is dict:

@@ -8,8 +8,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from treadle.settings.build import metas, secret, strip, struct_class
+from treadle.settings.build import inline, metas, secret, strip, struct_class
 from treadle.settings.load import Loaded
+from treadle.settings.plugins import secret_name
 from treadle.settings.schema import Settings
 from treadle.settings.tree import Origin, join
 
@@ -55,22 +56,27 @@ def shown(data: object, *, hide: bool = False) -> str:
     return _json(_without_password(data) if isinstance(data, str) else data)
 
 
-def _lines(loaded: Loaded, section: msgspec.Struct, path: str) -> Iterator[Line]:
+def _lines(loaded: Loaded, section: msgspec.Struct, path: str, *, foreign: bool = False) -> Iterator[Line]:
+    """`foreign`: the settings are a plug-in's, whose author may not have marked what is secret."""
     for field in msgspec.structs.fields(section):
         value = getattr(section, field.name)
-        where = join(path, field.name)
+        apart = inline(field.type)
+        where = path if apart else join(path, field.encode_name)
         if isinstance(value, msgspec.Struct):
-            yield from _lines(loaded, value, where)
+            yield from _lines(loaded, value, where, foreign=foreign)
         elif struct_class(_values_of(field.type)) is not None:
             for name, below in value.items():
-                yield from _lines(loaded, below, join(where, name))
+                yield from _lines(loaded, below, join(where, name), foreign=foreign or apart)
         elif value is not None:
             origin = loaded.origins.get(where) or _first_below(loaded, where)
-            yield Line(where, shown(value, hide=secret(field.type)), origin, meaning(field.type))
+            hide = secret(field.type) or (foreign and secret_name(field.name))
+            yield Line(where, shown(value, hide=hide), origin, meaning(field.type))
 
 
 def _docs(section: type[msgspec.Struct], path: str) -> Iterator[SettingDoc]:
     for field in msgspec.structs.fields(section):
+        if inline(field.type):
+            continue
         where = join(path, field.name)
         below = struct_class(field.type)
         each = struct_class(_values_of(field.type))

@@ -11,6 +11,7 @@ import msgspec
 
 from treadle.settings.build import Builder
 from treadle.settings.environment import CONFIG_VARIABLE, apply_environment
+from treadle.settings.plugins import complete_plugins, take_sections
 from treadle.settings.providers import complete_providers
 from treadle.settings.schema import Settings
 from treadle.settings.telemetry import complete_telemetry, telemetry_faults
@@ -89,12 +90,14 @@ def load(
     merge(tree, overrides or {}, Origin("argument"))
     provider_faults = complete_providers(tree, environ, found or {})
     notes = complete_telemetry(tree, environ)
+    sections = take_sections(tree)
     builder = Builder()
     settings = builder.struct(Settings, tree, "")
     settings.data_dir = str(Path(settings.data_dir).expanduser().absolute())
     faults = [*faults, *variable_faults, *builder.faults, *provider_faults]
     faults += [*_exposed(settings, builder.origins), *_not_sqlite(settings, builder.origins)]
     faults += _templates(settings, builder.origins)
+    faults += complete_plugins(settings, sections, builder)
     faults += telemetry_faults(settings.telemetry, environ, builder.origins)
     return Loaded(settings, _first_of_each(faults), builder.origins, str(file or ""), unused, notes)
 

@@ -9,6 +9,7 @@ import msgspec
 from treadle.models.vendors import GENERIC, find_vendor
 from treadle.models.vendors import vendor as vendor_row
 from treadle.ports import Capabilities, Json
+from treadle.settings.plugins import Plugins
 from treadle.settings.telemetry import Telemetry
 from treadle.wire.extensions import RetrieveFirst
 from treadle.wire.retrieval import SearchMode
@@ -190,8 +191,11 @@ class WebSearch(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """The search service behind the `web_search` tool."""
 
     kind: Annotated[
-        Literal["", "searxng", "brave", "tavily", "exa", "duckduckgo"],
-        Doc(description="The search service. Empty: none, and models are told so when they search."),
+        str,
+        Doc(
+            description="The search service: searxng, brave, tavily, exa, duckduckgo, or the name of a plug-in. Empty: "
+            "none, and models are told so when they search."
+        ),
     ] = ""
     url: Annotated[
         str, Doc(description="Its address. Needed for SearXNG; empty for the others: the service's own.")
@@ -379,6 +383,9 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
         default_factory=Rerank
     )
     connectors: Annotated[list[Connector], Doc(description="Configured servers of tools.")] = []
+    plugins: Annotated[Plugins, Doc(description="Code of others inside this server.")] = msgspec.field(
+        default_factory=Plugins
+    )
     telemetry: Annotated[Telemetry, Doc(description="Traces and metrics.")] = msgspec.field(default_factory=Telemetry)
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], Doc(description="How much the server writes to its log.")
