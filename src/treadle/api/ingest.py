@@ -50,7 +50,7 @@ class IngestionRules:
     for that nobody in this process attached."""
 
     workers: int = 2
-    embedding_batch: int = 64
+    embedding_batch: int = 32
     waits: Sequence[float] = (1.0, 4.0, 15.0)
     poll_seconds: float = 5.0
 
