@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from treadle.api.embeddings import EmbeddingService
-from treadle.errors import InvalidRequest, ServerError, UpstreamBadStream
+from treadle.errors import InvalidRequest, ServerError, UpstreamBadStream, UpstreamRefused
 from treadle.wire.models import CreateEmbedding
 
 _PROBE = "What this model makes of a text decides the shape of a vector store."
@@ -40,7 +40,9 @@ class TextVectors:
             return EmbeddingChoice(model, own)
         try:
             given = len((await self._vectors([_PROBE], model, dimensions))[0])
-        except InvalidRequest:
+        except (InvalidRequest, UpstreamRefused) as fault:
+            if fault.status != 400:
+                raise
             given = own
         if given != dimensions:
             raise InvalidRequest(
