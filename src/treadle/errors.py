@@ -5,7 +5,7 @@ ServerError
                             UnsupportedFile, UnreadableFile
   Unauthenticated (401)     Forbidden (403)
   NotFound (404, also for "not yours")    MethodNotAllowed (405)    TooLarge (413)    UnsupportedMedia (415)
-  WrongProtocol (426)
+  TooSlow (408)             WrongProtocol (426)
   QuotaExceeded (429, Retry-After)
   UpstreamFault (502)       UpstreamRefused, UpstreamTimeout (504), UpstreamBadStream
   ToolFault                 never fails a turn: becomes the call's output, marked failed
@@ -121,6 +121,16 @@ class TooLarge(InvalidRequest):
 class UnsupportedMedia(InvalidRequest):
     status = 415
     code = "unsupported_media_type"
+
+
+class TooSlow(InvalidRequest):
+    """The body of the request did not arrive in time. The connection ends with the answer."""
+
+    status = 408
+    code = "request_timeout"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, headers={"connection": "close"})
 
 
 class WrongProtocol(InvalidRequest):

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
 from tests.behaviour.conftest import Driver
+from tests.behaviour.kit import serving
 from treadle.cli.protocol import Protocol
 from treadle.testing.upstream import Reply, ScriptedUpstream
 
@@ -110,3 +112,15 @@ def test_large_headers_that_are_not_too_large_are_taken(api: Driver) -> None:
     head = b"x: " + b"y" * 60_000
     ((status, _, _),) = exchange(api, [b"GET /v1/models HTTP/1.1\r\nHost: x\r\n" + head + b"\r\n\r\n"])
     assert status == 200
+
+
+@pytest.mark.parametrize("kind", ["application/json", "multipart/form-data; boundary=x"])
+@pytest.mark.parametrize("length", ["Content-Length: 100000", "Transfer-Encoding: chunked"])
+def test_a_body_that_stops_arriving_ends_the_request_and_the_connection(
+    tmp_path: Path, model: ScriptedUpstream, kind: str, length: str
+) -> None:
+    with serving(tmp_path, model, "server: {body_timeout_seconds: 0.2}") as api:
+        head = f"POST /v1/responses HTTP/1.1\r\nHost: x\r\nContent-Type: {kind}\r\n{length}\r\n\r\n"
+        ((status, headers, body),) = exchange(api, [head.encode(), b"1\r\n{\r\n"])
+    assert (status, body["error"]["type"], body["error"]["code"]) == (408, "invalid_request_error", "request_timeout")
+    assert headers["connection"] == "close"

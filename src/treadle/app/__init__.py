@@ -91,7 +91,8 @@ def create_app(
     def guard(app: ASGIApp) -> ASGIApp:
         return Guard(app, hosts=hosts, origins=server.cors_origins)
 
-    app = services.observing.around(Server(routes, services.start, services.stop, guard, TO_COME))
+    served = Server(routes, services.start, services.stop, guard, TO_COME, server.body_timeout_seconds)
+    app = services.observing.around(served)
     return with_cors(app, server.cors_origins)
 
 

@@ -1,7 +1,8 @@
-"""Request bodies: read within a bound, decompressed within a bound, decoded into typed requests."""
+"""Request bodies: read within bounds of size and time, decompressed within a bound, decoded into typed requests."""
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import zlib
 from collections.abc import Callable
@@ -11,8 +12,9 @@ from urllib.parse import parse_qsl
 import msgspec
 from msgspec import Raw
 from starlette.requests import ClientDisconnect, Request
+from starlette.types import Message, Receive, Scope
 
-from treadle.errors import InvalidRequest, TooLarge, UnsupportedMedia
+from treadle.errors import InvalidRequest, TooLarge, TooSlow, UnsupportedMedia
 from treadle.http.depth import too_deep
 from treadle.wire.base import decode, encode
 from treadle.wire.faults import unreadable
@@ -22,8 +24,50 @@ T = TypeVar("T")
 MAX_DECODED = 104_857_600
 """Bytes a compressed body may grow to (contract §1.1)."""
 
+UPLOAD_SECONDS = 60.0
+ENOUGH = 16_384
+"""An upload may take as long as it likes while this many bytes arrive in every UPLOAD_SECONDS."""
+
 _MAX_FRAMES, _PIECE = 1000, 65_536
 """Frames of one compressed body, and bytes that are decompressed at a time."""
+
+
+class Paced:
+    """The `receive` of a request that raises TooSlow when the body dawdles. Behind the body it waits without end.
+
+    A body has to be whole within `seconds`. An upload of files may be large, so there it is the pace that counts.
+    """
+
+    def __init__(self, scope: Scope, receive: Receive, seconds: float) -> None:
+        self._receive = receive
+        self._upload = any(
+            name == b"content-type" and value[:10].lower() == b"multipart/" for name, value in scope["headers"]
+        )
+        self._seconds = min(seconds, UPLOAD_SECONDS) if self._upload else seconds
+        self._until = 0.0
+        self._arrived = 0
+        self._whole = False
+
+    async def __call__(self) -> Message:
+        if self._whole:
+            return await self._receive()
+        loop = asyncio.get_running_loop()
+        self._until = self._until or loop.time() + self._seconds
+        try:
+            async with asyncio.timeout_at(self._until):
+                message = await self._receive()
+        except TimeoutError:
+            raise TooSlow(self._reproach()) from None
+        self._whole = not message.get("more_body", False)
+        self._arrived += len(message.get("body", b""))
+        if self._upload and self._arrived >= ENOUGH:
+            self._arrived, self._until = 0, loop.time() + self._seconds
+        return message
+
+    def _reproach(self) -> str:
+        if self._upload:
+            return f"The upload has stopped: fewer than {ENOUGH} bytes arrived in {self._seconds:g} seconds."
+        return f"The body did not arrive within {self._seconds:g} seconds (server.body_timeout_seconds)."
 
 
 async def read_body(request: Request, limit: int) -> bytes:

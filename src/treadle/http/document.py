@@ -40,6 +40,7 @@ _REASONS = {
     403: "A web page or a host name from elsewhere, or a refusal of the model server.",
     404: "There is no such thing, or not for you.",
     409: "Another response is being made in the conversation.",
+    408: "The body did not arrive in time.",
     413: "The body is too large.",
     415: "The body is not JSON, or compressed in an unknown way.",
     424: "An MCP server cannot be used; the message names it and the cause.",
@@ -114,6 +115,8 @@ def _responses(endpoint: Endpoint, components: Components) -> Schema:
     statuses = {403, 500, *endpoint.statuses}
     if endpoint.parameters or endpoint.body is not None:
         statuses.add(400)
+    if endpoint.body is not None:
+        statuses.add(408)
     if endpoint.passes_refusals:
         statuses |= {401, 429, 502, 504}
     refusals: Schema = {str(status): {"$ref": f"#/components/responses/{status}"} for status in sorted(statuses)}

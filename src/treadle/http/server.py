@@ -14,6 +14,7 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from treadle.errors import InvalidRequest, MethodNotAllowed, NotFound, ServerError, Stopping, WrongProtocol
+from treadle.http.bodies import Paced
 from treadle.http.endpoints import Action, Endpoint
 from treadle.http.replies import internal, refusal
 from treadle.ids import new_id
@@ -31,11 +32,13 @@ class Server:
         stop: Lifespan,
         guard: Callable[[ASGIApp], ASGIApp] = lambda app: app,
         to_come: Mapping[tuple[str, str], str] = MappingProxyType({}),
+        body_seconds: float = 300.0,
     ) -> None:
         """`guard` is put around the routes, inside of what every answer gets. `to_come` are methods and paths that are
-        refused with a message, because a route for others would take them for its own."""
+        refused with a message, because a route for others would take them for its own. A body has `body_seconds`."""
         self._router = Router(_routes(endpoints), redirect_slashes=False)
         self._to_come = to_come
+        self._body_seconds = body_seconds
         self._guarded = guard(self._routed)
         self._start = start
         self._stop = stop
@@ -72,7 +75,7 @@ class Server:
         if len(path) > 1 and path.endswith("/"):
             scope["path"] = path.rstrip("/") or "/"
         try:
-            await self._guarded(scope, receive, tagged)
+            await self._guarded(scope, Paced(scope, receive, self._body_seconds), tagged)
         except ServerError as fault:
             answer: ASGIApp = refusal(fault)
         except HTTPException as error:

@@ -43,6 +43,14 @@ class Server(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     max_body_bytes: Annotated[int, Doc(description="Largest request body that is accepted, in bytes.", ge=1024)] = (
         67108864
     )
+    body_timeout_seconds: Annotated[
+        float,
+        Doc(
+            description="A request body that is not there after this long is given up; an upload of files when next to "
+            "nothing has come for a minute.",
+            gt=0,
+        ),
+    ] = 300.0
     keep_alive_seconds: Annotated[
         float,
         Doc(description="A stream that is silent this long sends a comment, so that proxies keep it open.", gt=0),
