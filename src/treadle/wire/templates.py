@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 
-HEADER = "Passages that were found, the best first:"
+HEADER = ""
 CONTEXT = "【{index}】 {filename}{metadata}\n{text}"
 FOOTER = ""
 ANNOTATION = "Behind every statement that a passage supports, write the passage's number like this: 【{index}】."

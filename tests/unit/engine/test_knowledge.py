@@ -25,7 +25,7 @@ from treadle.engine.citations import Numbers
 from treadle.engine.knowledge import MAX_QUERY, FileSearchRules, queries_of, recall, tell, tokens_of
 from treadle.engine.render import render
 from treadle.engine.toolset import ToolSet
-from treadle.engine.untrusted import wrapped
+from treadle.engine.untrusted import NOTE, wrapped
 from treadle.errors import InvalidRequest, NotFound, StorageFault
 from treadle.ports import Capabilities, Passage, PassageQuery, TextPart
 from treadle.testing import ScriptedModel
@@ -67,7 +67,7 @@ async def test_the_model_searches_and_cites(desk: Desk) -> None:
     assert part["annotations"] == [{"type": "file_citation", "file_id": "file-1", "filename": "1.md", "index": 14}]
     text = told(model)
     assert text.index("【1】 2.md\nText 2.") < text.index("【2】 1.md (page 3; Milk)\nText 1.")
-    assert text.startswith("Passages that were found, the best first:\n")
+    assert text.startswith(NOTE)
     assert text.endswith("write the passage's number like this: 【1】.")
     assert text.count("<outside-") == text.count("</outside-") == 1
     assert shelf.asked == [PassageQuery(stores=["vs_1"], queries=["tea"], limit=10)]
