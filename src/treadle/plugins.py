@@ -14,7 +14,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Annotated, Literal, Protocol, cast
 
 import msgspec
 
@@ -50,6 +50,10 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 _SETTING = "allowed"
 """Beside the sections of plug-ins stands the setting of this name."""
 _LONGEST = 300
+
+
+Secret = Annotated[str, msgspec.Meta(extra={"secret": True})]
+"""A setting of a plug-in that nobody is shown."""
 
 
 class BrokenPlugin(Exception):

@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator
 from treadle.engine.assembler import ModelCallMade
 from treadle.engine.calls import BROKEN_ARGUMENTS, Call, announce, conclude, is_object
 from treadle.engine.turn import Turn
+from treadle.engine.untrusted import wrapped
 from treadle.errors import ServerError
 from treadle.ids import new_id
 from treadle.ports import ToolOutcome
@@ -88,10 +89,13 @@ async def outcome_of(turn: Turn, call: Call, *, may_run: bool = True) -> ToolOut
 def record(turn: Turn, call: Call, outcome: ToolOutcome, out: list[Event]) -> None:
     """The output of a call whose own item does not hold it."""
     item: CallOutput
+    item_id = new_id("ctco" if call.binding.kind == "custom" else "fco")
+    # The item is all that a later turn knows of the call, so the marks have to be in it.
+    text = wrapped(outcome.text, item_id) if outcome.untrusted else outcome.text
     if call.binding.kind == "custom":
-        item = CustomToolCallOutput(id=new_id("ctco"), status="in_progress", call_id=call.call_id, output=outcome.text)
+        item = CustomToolCallOutput(id=item_id, status="in_progress", call_id=call.call_id, output=text)
     else:
-        item = FunctionCallOutput(id=new_id("fco"), status="in_progress", call_id=call.call_id, output=outcome.text)
+        item = FunctionCallOutput(id=item_id, status="in_progress", call_id=call.call_id, output=text)
     turn.keep_images(item.id or "", outcome.images)
     index = announce(turn, item, out)
     item.status = "incomplete" if outcome.failed else "completed"
