@@ -152,3 +152,42 @@ def test_what_the_web_says_reaches_the_model_as_data_it_cannot_end(
     assert told.endswith(f"</outside-{mark}>")
     assert told.count(f"</outside-{mark}>") == 1
     assert told.index(hostile) < told.index(f"</outside-{mark}>")
+
+
+QUESTION = {"role": "user", "content": "What is tea?"}
+AGAIN = {"role": "user", "content": "Sure?"}
+
+
+@pytest.mark.parametrize("include", [[], ["web_search_call.action.sources"]], ids=["nothing", "sources"])
+def test_an_answer_that_is_pasted_into_the_input_brings_what_was_found(
+    api: Driver, model: ScriptedUpstream, include: list[str]
+) -> None:
+    model.script(Reply(calls=[Call("web_search", {"query": "tea"})]), Reply(text="A drink."), Reply(text="Yes."))
+    first = api.create(input="What is tea?", tools=[SEARCH], include=include)
+    assert "results" not in first["output"][0]
+    second = api.create(input=[QUESTION, *first["output"], AGAIN], tools=[SEARCH])
+    told = sent(model, 3)
+    assert [message["role"] for message in told] == ["user", "assistant", "tool", "assistant", "user"]
+    assert told[:3] == sent(model, 2)
+    # It is stored with the second response too, and not only while the first exists.
+    path = f"/responses/{second['id']}/input_items?include[]=web_search_call.results"
+    (search,) = [item for item in api.get(path).json()["data"] if item["type"] == "web_search_call"]
+    assert "Tea is a drink." in search["results"]
+
+
+def test_results_that_a_client_brings_are_taken(api: Driver, model: ScriptedUpstream) -> None:
+    model.script(Reply(calls=[Call("web_search", {"query": "tea"})]), Reply(text="A drink."), Reply(text="Yes."))
+    flags = ["web_search_call.results"]
+    first = api.create(input="What is tea?", tools=[SEARCH], include=flags, store=False)
+    api.create(input=[QUESTION, *first["output"], AGAIN], tools=[SEARCH])
+    assert sent(model, 3)[:3] == sent(model, 2)
+
+
+def test_a_search_whose_results_nobody_has_is_shown_with_a_note(api: Driver, model: ScriptedUpstream) -> None:
+    model.script(Reply(calls=[Call("web_search", {"query": "tea"})]), Reply(text="A drink."), Reply(text="Yes."))
+    first = api.create(input="What is tea?", tools=[SEARCH], store=False)
+    api.create(input=[QUESTION, *first["output"], AGAIN], tools=[SEARCH])
+    told = sent(model, 3)
+    assert told[2]["content"] == "(What this found is not known any more.)"
+    assert told[1]["tool_calls"][0]["function"] == sent(model, 2)[1]["tool_calls"][0]["function"]
+    assert [message["role"] for message in told] == ["user", "assistant", "tool", "assistant", "user"]

@@ -18,12 +18,14 @@ from treadle.wire.items import (
     CallOutput,
     CustomToolCall,
     CustomToolCallOutput,
+    FileSearchCall,
     FunctionCall,
     FunctionCallOutput,
     Item,
     ItemReference,
     Message,
     OpaqueItem,
+    WebSearchCall,
     decode_input,
     decode_stored,
     kind_of,
@@ -55,11 +57,13 @@ async def resolve(scope: Scope, given: Given, history: list[Item], responses: Re
     """The input with references followed, without what the history already holds: each item reaches the model once.
 
     Clients send items back that we hold already, with and without their ids, and some reuse an id for something else.
-    A message that ends the input, or comes twice in it, is meant as it stands (bug case 21).
+    A message that ends the input, or comes twice in it, is meant as it stands (bug case 21). A search that comes back
+    without its results, because the client never saw them, is the stored one.
     """
     last = given[-1][0] if given else None
     past = {item.id: item for item in history}
     wanted = [usable_id(item.id) for item, _ in given if isinstance(item, ItemReference)]
+    wanted += [item.id for item, _ in given if _is_bare_search(item) and item.id]
     missing = [item_id for item_id in wanted if item_id not in past and plausible(item_id)]
     stored = await responses.find_items(scope, missing) if missing else {}
     replayed = _Replayed(history)
@@ -78,6 +82,8 @@ async def resolve(scope: Scope, given: Given, history: list[Item], responses: Re
             item = renamed(item)
         elif replayed.holds(item):
             continue
+        elif _is_bare_search(item) and (entry := stored.get(item.id or "")) and entry.kind == kind_of(item):
+            item = decode_stored(entry.kind, entry.id, entry.data)
         known[item.id] = item
         result.append((item, at))
     return result
@@ -111,6 +117,10 @@ def _parts_of(item: Item) -> tuple[str, Sequence[MessagePart]]:
     if isinstance(item, CallOutput):
         return "output", item.output if not isinstance(item.output, str) else ()
     return "", ()
+
+
+def _is_bare_search(item: Item | ItemReference) -> bool:
+    return isinstance(item, WebSearchCall | FileSearchCall) and not item.results
 
 
 def _meant_again(item: Item, twin: Item, is_past: bool, is_last: bool) -> bool:

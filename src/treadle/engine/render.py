@@ -59,6 +59,7 @@ from treadle.wire.items import (
 ACCORDING = "According to the text above: "
 """Before the question of a model that cannot call tools. Even a very small one then answers from the passages."""
 NO_OUTPUT = "(This call was not answered.)"
+NO_RESULTS = "(What this found is not known any more.)"
 NO_IMAGE = "[An image stands here; this model does not read images.]"
 NO_FILE = "[A file stands here; this model does not read files.]"
 
@@ -236,12 +237,9 @@ class _Drawing:
         given = {"query": action.query, "url": action.url, "pattern": action.pattern}
         arguments = encode({key: value for key, value in given.items() if isinstance(value, str)}).decode()
         name = "web_search" if action.type == "search" else action.type
-        if not isinstance(item.results, str):
-            return  # another server's search, whose results we do not have
-        text = item.results
-        self._hosted(
-            item.id or "", self._tools.hosted_name("web_search", name), arguments, wrapped(text, item.id or "")
-        )
+        # A search of another server's, or one that was not stored, comes back without its results.
+        text = wrapped(item.results, item.id or "") if isinstance(item.results, str) else NO_RESULTS
+        self._hosted(item.id or "", self._tools.hosted_name("web_search", name), arguments, text)
 
     def _file_search(self, item: FileSearchCall, index: int) -> None:
         if not isinstance(item, FileSearchRecord) or not isinstance(told := item.told, Told):

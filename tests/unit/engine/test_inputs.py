@@ -123,6 +123,44 @@ async def test_a_reference_to_anothers_item_finds_nothing(responses: SqlResponse
     assert caught.value.param == "input[1].id"
 
 
+SEARCHED = {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search", "query": "x"}}
+FILED = {"type": "file_search_call", "id": "fs_1", "status": "completed", "queries": ["x"]}
+BARE = [
+    (SEARCHED, {"results": "Tea."}),
+    (FILED, {"results": [{"file_id": "file-1", "filename": "a", "score": 0.5, "text": "Tea."}]}),
+]
+
+
+@pytest.mark.parametrize(("search", "results"), BARE, ids=["web", "files"])
+@pytest.mark.parametrize("bare", [{}, {"results": None}], ids=["left out", "null"])
+async def test_a_search_that_comes_without_its_results_is_the_stored_one(
+    search: dict[str, Any], results: dict[str, Any], bare: dict[str, Any], responses: SqlResponses
+) -> None:
+    await stored(responses, past(search | results))
+    found = await resolve(LOCAL, given(search | bare, user("x")), [], responses)
+    assert json.loads(encode_item(found[0][0]))["results"] == results["results"]
+    # What the client brings counts as it is, and what the history holds is not taken twice.
+    own = {"results": "Mine."} if search is SEARCHED else {"results": [{"text": "Mine."}]}
+    ((item, _),) = await resolve(LOCAL, given(search | own), [], responses)
+    assert json.loads(encode_item(item))["results"] == own["results"]
+    assert await resolve(LOCAL, given(search | bare), past(search | results), responses) == []
+
+
+@pytest.mark.parametrize(("search", "results"), BARE, ids=["web", "files"])
+async def test_a_search_of_somebody_else_stays_bare(
+    search: dict[str, Any], results: dict[str, Any], responses: SqlResponses
+) -> None:
+    await stored(responses, past(search | results), Scope("default", Principal("somebody else")))
+    ((item, _),) = await resolve(LOCAL, given(search), [], responses)
+    assert not json.loads(encode_item(item)).get("results")
+
+
+async def test_a_search_whose_id_is_that_of_something_else_stays_what_it_is(responses: SqlResponses) -> None:
+    await stored(responses, past(FILED))
+    ((item, _),) = await resolve(LOCAL, given(SEARCHED | {"id": FILED["id"]}), [], responses)
+    assert kind_of(item) == "web_search_call"
+
+
 FILES = [
     ({"type": "input_image"}, "input[0].content[0].image_url", "missing_required_parameter"),
     ({"type": "input_image", "file_id": "file-1"}, "input[0].content[0].file_id", "invalid_value"),
