@@ -214,6 +214,20 @@ def test_every_other_address_is_taken_for_an_exposed_one(host: str) -> None:
     assert [fault.path for fault in load(environ={"TREADLE_SERVER__HOST": host}).faults] == ["server.host"]
 
 
+def test_the_size_of_a_context_window_can_be_set_and_has_its_bounds(tmp_path: Path) -> None:
+    text = "models: {box: {url: 'http://127.0.0.1:1/v1', capabilities: {context_window: %s}}}"
+    loaded = load(write(tmp_path, text % 2048), environ={})
+    assert loaded.faults == []
+    assert capabilities_of(loaded.settings.models["box"]).context_window == 2048
+    path = "models.box.capabilities.context_window"
+    assert "must be a whole number of at least 1, not `0`" in faults(tmp_path, text % 0)[path]
+    loaded = load(
+        environ={"TREADLE_MODELS__BOX__CAPABILITIES__CONTEXT_WINDOW": "4096"}
+        | {"TREADLE_MODELS__BOX__URL": "http://127.0.0.1:1/v1"}
+    )
+    assert capabilities_of(loaded.settings.models["box"]).context_window == 4096
+
+
 def test_capabilities_can_be_corrected_field_by_field() -> None:
     assert CapabilityOverrides.__struct_fields__ == Capabilities.__struct_fields__
     provider = Provider(vendor="openai", capabilities=CapabilityOverrides(images=False, context_window=1000))

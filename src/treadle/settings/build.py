@@ -163,9 +163,13 @@ def strip(kind: object) -> object:
 
 
 def metas(kind: object) -> Iterator[msgspec.Meta]:
-    """The documentation and bounds attached to a type."""
+    """The documentation and bounds attached to a type, or to the types a union is made of."""
     if get_origin(kind) is Annotated:
         yield from (note for note in get_args(kind)[1:] if isinstance(note, msgspec.Meta))
+        kind = get_args(kind)[0]
+    if get_origin(kind) in (Union, types.UnionType):
+        for part in get_args(kind):
+            yield from metas(part)
 
 
 def inline(kind: object) -> bool:
@@ -187,7 +191,7 @@ def alternatives(kind: object) -> tuple[object, ...]:
         if get_origin(part) is Literal:
             found += {type(value) for value in get_args(part)}
         elif part is not type(None):
-            found.append(part)
+            found.append(strip(part))
     return tuple(found)
 
 

@@ -100,7 +100,8 @@ class CapabilityOverrides(msgspec.Struct, forbid_unknown_fields=True, kw_only=Tr
     ] = None
     reasoning_effort: Annotated[bool | None, Doc(description="The server takes `reasoning_effort`.")] = None
     context_window: Annotated[
-        int | None, Doc(description="Tokens that fit into the models, prompt and answer together.", ge=1)
+        Annotated[int, Doc(ge=1)] | None,
+        Doc(description="Tokens that fit into the models, prompt and answer together."),
     ] = None
 
 
