@@ -31,7 +31,7 @@ _UNIT = 200
 """Tokens. A sentence longer than this may be split, so that an overlap can be had from it."""
 _SECTION_SHARE = 0.25
 """How full a chunk must be for a heading to end it. Smaller sections share a chunk."""
-_GOOD_CUTS = ((Cut.HEADING, 0.4), (Cut.BLOCK, 0.6), (Cut.SENTENCE, 0.75))
+_GOOD_CUTS = ((Cut.BLOCK, 0.6), (Cut.SENTENCE, 0.75))
 """A full chunk ends at its last cut of that kind or better, if what stands before it fills that share of it."""
 
 
@@ -98,7 +98,7 @@ class _Packer:
             for place in reversed(places):
                 if sizes[place] < self._limit * share:
                     break
-                if cuts[place] >= wanted and cuts[place - 1] != Cut.HEADING:
+                if cuts[place] >= wanted:
                     return place
         return len(self._units)
 
@@ -116,8 +116,7 @@ class _Packer:
                 self._lead -= 1
                 end -= 1
         done, rest = self._units[:end], self._units[end:]
-        following = rest[0] if rest else coming
-        lead = self._repeated(done) if following is not None and following.cut != Cut.HEADING else []
+        lead = self._repeated(done) if rest or coming else []
         self._units, self._lead = lead + rest, len(lead)
         while self._lead and rest and self._over():
             self._drop_lead()

@@ -35,7 +35,7 @@ async def cut(reader: DocumentReader, data: bytes, filename: str, rules: ChunkRu
 
 def words(count: int, *, start: int = 0) -> str:
     """Different words, in sentences of ten."""
-    return " ".join(f"w{number}{'.' if number % 10 == 9 else ''}" for number in range(start, start + count))
+    return " ".join(f"W{number}{'.' if number % 10 == 9 else ''}" for number in range(start, start + count))
 
 
 # PDF
@@ -195,7 +195,9 @@ def archive(members: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> by
 
 def epub(chapters: list[str], **more: bytes) -> bytes:
     """A book of XHTML chapters. `more`: further members, as `META_INF__encryption` for META-INF/encryption.xml."""
-    items = "".join(f'<item id="c{n}" href="text/c%20{n}.xhtml" media-type="application/xhtml+xml"/>' for n in range(len(chapters)))
+    items = "".join(
+        f'<item id="c{n}" href="text/c%20{n}.xhtml" media-type="application/xhtml+xml"/>' for n in range(len(chapters))
+    )
     order = "".join(f'<itemref idref="c{n}"/>' for n in range(len(chapters)))
     members = {
         "mimetype": b"application/epub+zip",
@@ -209,7 +211,10 @@ def epub(chapters: list[str], **more: bytes) -> bytes:
             f'<?xml version="1.0"?><html xmlns="http://www.w3.org/1999/xhtml"><head><title>t</title></head>'
             f"<body>{chapter}</body></html>"
         ).encode()
-    return archive(members | {name.replace("__", "/").replace("META_INF", "META-INF") + ".xml": content for name, content in more.items()})
+    return archive(
+        members
+        | {name.replace("__", "/").replace("META_INF", "META-INF") + ".xml": content for name, content in more.items()}
+    )
 
 
 def mail(body: str, html: str = "", attachments: Iterable[tuple[str, bytes]] = ()) -> bytes:

@@ -59,7 +59,7 @@ class Piece(msgspec.Struct, tag="piece"):
 class Done(msgspec.Struct, tag="done"):
     """The document has been read. `memory_mb`: what the process holds now."""
 
-    memory_mb: int
+    memory_mb: int = 0
 
 
 class Fault(msgspec.Struct, tag="fault"):
@@ -69,6 +69,7 @@ class Fault(msgspec.Struct, tag="fault"):
     message: str
     detail: str = ""
     """For the log: where a reader failed in a way that nobody foresaw."""
+    memory_mb: int = 0
 
 
 Answer = Ready | Batch | Piece | Done | Fault

@@ -15,8 +15,8 @@ from typing import IO, Self
 
 import msgspec
 
-from treadle.errors import Internal, InvalidRequest, UnreadableFile, UnsupportedFile
-from treadle.retrieval.extract.frames import LENGTH, MAX_FRAME, Answer, Done, Fault, Order, Ready, packed
+from treadle.errors import Internal, InvalidRequest, ServerError, Stopping, UnreadableFile, UnsupportedFile
+from treadle.retrieval.extract.frames import LENGTH, MAX_FRAME, Answer, Batch, Done, Fault, Order, Piece, Ready, packed
 
 log = logging.getLogger(__name__)
 
@@ -33,45 +33,31 @@ class ReadingProcess:
         self._process = process
         self._decoder: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
         self._reading = False
+        self._was_killed = False
         self.served = 0
         self.memory_mb = 0
         """What it held after its last document."""
 
     @classmethod
     async def start(cls, folder: Path) -> Self:
-        """A process that is ready. Internal if it does not come up; the log has its last words."""
-        # Nothing of our environment but where modules are: it holds keys, and the process works on strangers' files.
-        # One arena: each further one counts 64 MB against the limit of addresses.
-        environment = {
-            "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
-            "MALLOC_ARENA_MAX": "1",
-            "LC_ALL": "C.UTF-8",
-        }
+        """A process that is ready; it removes `folder` when we die. Internal if it does not come up: see the log."""
         with tempfile.TemporaryFile() as noise:
-            # A session of its own: Ctrl-C in the terminal must reach us alone.
-            process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-P", "-s", "-B", "-m", _MODULE, str(folder)),
-                stdin=PIPE,
-                stdout=PIPE,
-                stderr=noise,
-                env=environment,
-                limit=_PIPE_BUFFER,
-                start_new_session=True,
-            )
-            started = cls(process)
+            try:
+                started = cls(await _spawned(folder, noise))
+            except OSError as fault:
+                raise Internal.logged(log, _MODULE) from fault
             try:
                 async with asyncio.timeout(_START_SECONDS):
                     first = await started._answer()
+                if not isinstance(first, Ready):
+                    raise msgspec.DecodeError(f"it began with {type(first).__name__}")
             except (asyncio.IncompleteReadError, TimeoutError, msgspec.DecodeError, OSError) as fault:
                 await started.end()
-                log.error("a process for reading documents did not start: %s", _last_words(noise))  # noqa: TRY400
+                log.error("a process for reading documents did not start: %r: %s", fault, _last_words(noise))  # noqa: TRY400
                 raise Internal("Documents cannot be read: no process for it could be started.") from fault
             except BaseException:
-                started.kill()
+                await started.end()
                 raise
-        if not isinstance(first, Ready):
-            started.kill()
-            raise Internal("Documents cannot be read: the process for it gave an unknown answer.")
         return started
 
     @property
@@ -81,12 +67,12 @@ class ReadingProcess:
     @property
     def is_idle(self) -> bool:
         """It lives and waits for an order."""
-        return not self._reading and self._process.returncode is None
+        return not self._reading and not self._was_killed and self._process.returncode is None
 
-    async def answers(self, order: Order) -> AsyncGenerator[Answer]:
-        """What the process makes of the document, up to `Done`. Leaving early leaves it useless.
+    async def answers(self, order: Order) -> AsyncGenerator[Batch | Piece]:
+        """What the process makes of the document. Leaving early leaves the process useless.
 
-        UnsupportedFile or UnreadableFile, also if it dies or takes too long.
+        UnsupportedFile or UnreadableFile, also if it dies or takes too long; Stopping if we killed it.
         """
         self._reading = True
         left = order.bounds.seconds
@@ -98,24 +84,26 @@ class ReadingProcess:
                 async with asyncio.timeout(max(0.0, left)):
                     answer = await self._answer()
                 left -= clock() - begun
-                match answer:
-                    case Done(memory_mb=memory_mb):
-                        self.memory_mb = memory_mb
-                        break
-                    case Fault():
-                        self._reading = False
-                        self.served += 1
-                        raise _raised(answer, order.filename)
-                    case _:
-                        yield answer
+                if isinstance(answer, Ready):
+                    raise msgspec.DecodeError("it is ready twice")
+                if isinstance(answer, Done | Fault):
+                    break
+                yield answer
         except TimeoutError as fault:
             raise _too_slow(order) from fault
-        except (asyncio.IncompleteReadError, ConnectionError) as fault:
+        except (asyncio.IncompleteReadError, OSError) as fault:
             raise await self._death(order) from fault
         except msgspec.DecodeError as fault:
-            raise UnreadableFile("The document could not be read: its reader gave no sense.") from fault
-        self._reading = False
+            log.warning("the process reading %.200r gave no sense: %s", order.filename, fault)
+            raise UnreadableFile("The document could not be read: its reader failed on it.") from fault
+        self._finish(answer, order)
+
+    def _finish(self, last: Done | Fault, order: Order) -> None:
         self.served += 1
+        self.memory_mb = last.memory_mb
+        self._reading = False
+        if isinstance(last, Fault):
+            raise _raised(last, order.filename)
 
     def _write(self, order: Order) -> None:
         if self._process.stdin is None:
@@ -131,7 +119,9 @@ class ReadingProcess:
             raise msgspec.DecodeError("the answer is too long")
         return self._decoder.decode(await stream.readexactly(length))
 
-    async def _death(self, order: Order) -> UnreadableFile:
+    async def _death(self, order: Order) -> ServerError:
+        if self._was_killed:
+            return Stopping()
         await self.end()
         code = self._process.returncode or 0
         if sys.platform != "win32" and code == -signal.SIGXCPU:
@@ -142,6 +132,7 @@ class ReadingProcess:
 
     def kill(self) -> None:
         """Kills it at once; the event loop reaps it."""
+        self._was_killed = True
         if self._process.returncode is None:
             self._process.kill()
 
@@ -149,6 +140,26 @@ class ReadingProcess:
         """Kills and reaps."""
         self.kill()
         await self._process.wait()
+
+
+async def _spawned(folder: Path, noise: IO[bytes]) -> Process:
+    # Nothing of our environment but where modules are: it holds keys, and the process works on strangers' files.
+    # One arena: each further one counts 64 MB against the limit of addresses.
+    environment = {
+        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        "MALLOC_ARENA_MAX": "1",
+        "LC_ALL": "C.UTF-8",
+    }
+    # A session of its own: Ctrl-C in the terminal must reach us alone.
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-P", "-s", "-B", "-m", _MODULE, str(folder)),
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=noise,
+        env=environment,
+        limit=_PIPE_BUFFER,
+        start_new_session=True,
+    )
 
 
 def _too_slow(order: Order) -> UnreadableFile:

@@ -66,7 +66,6 @@ def main() -> None:
     gc.freeze()
     while True:
         _serve(orders.get(), out, lambda text: count_tokens(encoding, text))
-        gc.collect()
 
 
 def _listen(orders: SimpleQueue[Order], folder: Path) -> None:
@@ -84,7 +83,7 @@ def _serve(order: Order, out: int, count: Counter) -> None:
     try:
         for answer in _answers(order, count):
             _send(out, answer)
-        last: Answer = Done(_statm_mb(1))
+        last: Done | Fault = Done()
     except UnsupportedFile as fault:
         last = Fault("unsupported", fault.message)
     except UnreadableFile as fault:
@@ -105,6 +104,8 @@ def _serve(order: Order, out: int, count: Counter) -> None:
         )
     finally:
         _relax()
+    gc.collect()
+    last.memory_mb = _statm_mb(1)
     _send(out, last)
 
 
