@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import UNSET, Raw, Struct
 
 from treadle.engine.calls import is_object, round_of
 from treadle.engine.knowledge import fitted
@@ -242,8 +242,9 @@ class _Drawing:
         self._hosted(item.id or "", self._tools.hosted_name("web_search", name), arguments, text)
 
     def _file_search(self, item: FileSearchCall, index: int) -> None:
-        if not isinstance(item, FileSearchRecord) or not isinstance(told := item.told, Told):
-            return  # another server's search, whose results we do not have
+        told = item.told if isinstance(item, FileSearchRecord) else UNSET
+        if not isinstance(told, Told):
+            told = Told(before=NO_RESULTS)
         passages = wrapped(fitted(told.passages, self._can), item.id or "") if told.passages else ""
         text = "\n".join(part for part in (told.before, passages, told.behind) if part)
         if self._can.tools:

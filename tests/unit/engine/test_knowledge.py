@@ -23,7 +23,7 @@ from tests.unit.engine.search_kit import (
 )
 from treadle.engine.citations import Numbers
 from treadle.engine.knowledge import MAX_QUERY, FileSearchRules, queries_of, recall, tell, tokens_of
-from treadle.engine.render import render
+from treadle.engine.render import NO_RESULTS, render
 from treadle.engine.toolset import ToolSet
 from treadle.engine.untrusted import NOTE, wrapped
 from treadle.errors import InvalidRequest, NotFound, StorageFault
@@ -333,7 +333,7 @@ def test_a_search_of_a_model_with_more_room_is_cut_for_one_with_less() -> None:
     assert 2000 < len(found.content) < 2700
 
 
-def test_another_servers_search_is_not_shown() -> None:
+def test_of_another_servers_search_only_the_call_is_known() -> None:
     items = [user("one"), FileSearchCall(id="fs_1", queries=["q"]), answer("1")]
-    for can in (Capabilities(), Capabilities(tools=False)):
-        assert [one.content for one in render(items, ToolSet(), can)] == ["one", "1"]
+    assert [one.content for one in render(items, ToolSet(), Capabilities())] == ["one", "", NO_RESULTS, "1"]
+    assert [one.content for one in render(items, ToolSet(), Capabilities(tools=False))] == ["one", "1"]
