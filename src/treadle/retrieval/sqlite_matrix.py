@@ -1,0 +1,269 @@
+"""What is kept in memory of collections that were searched lately: rows, and vectors in blocks of float32.
+
+A `Snapshot` never changes, so searches use it without a lock while the next one is made. The next one shares what
+stayed the same: new chunks are written behind the used part of the last block, removed ones are masked until many are.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+
+import msgspec
+import numpy
+from numpy.typing import NDArray
+
+from treadle.retrieval import sqlite_rows
+from treadle.retrieval.sqlite_rows import FileRow, Integers, Vectors
+from treadle.retrieval.sqlite_threads import Connection
+
+Floats = NDArray[numpy.float64]
+Flags = NDArray[numpy.bool_]
+
+BLOCK = 8192
+"""Rows of a block at most: large enough for the product to be as fast as in one piece."""
+
+DEAD_SHARE = 0.25
+"""Removed rows that stay in memory, until the rows are copied without them."""
+
+SELECTIONS = 32
+"""Sets of files of a snapshot whose rows are remembered."""
+
+
+class Snapshot:
+    """The published chunks of a collection at one version. Rows are numbered from 0; those that are not `live` are no
+    more there."""
+
+    def __init__(
+        self, version: int, files: list[FileRow], codes: Integers, ids: Integers, numbers: Integers, lengths: Integers
+    ) -> None:
+        self.version = version
+        self.files = files
+        """By code."""
+        self.codes, self.ids, self.numbers, self.lengths = codes, ids, numbers, lengths
+        """Of each row: its file, its id, its number within the file, and how many words it has."""
+        self.gone: frozenset[int] = frozenset()
+        """Codes of files that were removed."""
+        self.live: Flags | None = None
+        """None: all rows."""
+        self.count = len(ids)
+        self._selections: OrderedDict[frozenset[str], Integers] = OrderedDict()
+        self._by_id: tuple[Integers, Integers] | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def bytes(self) -> int:
+        return 5 * self.ids.nbytes
+
+    @property
+    def mean_length(self) -> float:
+        lengths = self.lengths if self.live is None else self.lengths[self.live]
+        return float(lengths.mean()) if len(lengths) else 0.0
+
+    def rows_in(self, files: frozenset[str] | None) -> Integers | None:
+        """The rows of the files, ascending; None: all rows, live or not."""
+        if files is None:
+            return None if self.live is None else numpy.flatnonzero(self.live)
+        with self._lock:
+            found = self._selections.get(files)
+            if found is None:
+                wanted = numpy.fromiter(
+                    (file.name in files and code not in self.gone for code, file in enumerate(self.files)),
+                    dtype=numpy.bool_,
+                    count=len(self.files),
+                )
+                self._selections[files] = found = numpy.flatnonzero(wanted[self.codes])
+                if len(self._selections) > SELECTIONS:
+                    self._selections.popitem(last=False)
+            return found
+
+    def rows_of(self, ids: Integers) -> Integers:
+        """The live rows of those ids that have one."""
+        with self._lock:
+            if self._by_id is None:
+                order = numpy.argsort(self.ids, kind="stable")
+                self._by_id = self.ids[order], order
+        known, order = self._by_id
+        if not len(known):
+            return known
+        places = numpy.minimum(numpy.searchsorted(known, ids), len(known) - 1)
+        rows: Integers = order[places[known[places] == ids]]
+        return rows if self.live is None else rows[self.live[rows]]
+
+    def without(self, gone: set[int]) -> None:
+        """Marks the files of these codes as removed. Only while the snapshot is made."""
+        self.gone = frozenset(gone)
+        flags = numpy.ones(len(self.files), dtype=numpy.bool_)
+        flags[list(gone)] = False
+        self.live = flags[self.codes] if gone else None
+        self.count = int(self.live.sum()) if self.live is not None else len(self.ids)
+
+
+class Blocks:
+    """Vectors of rows 0 to `used`, which only grows."""
+
+    def __init__(self, dimensions: int) -> None:
+        self._dimensions = dimensions
+        self._blocks: list[Vectors] = []
+        self.used = 0
+
+    @property
+    def bytes(self) -> int:
+        return sum(block.nbytes for block in self._blocks)
+
+    def extend(self, connection: Connection, ids: Sequence[int]) -> None:
+        start = 0
+        while start < len(ids):
+            room = self._room(len(ids) - start)
+            sqlite_rows.load_vectors(connection, ids[start : start + len(room)], room)
+            start += len(room)
+            self.used += len(room)
+
+    def parts(self, rows: int) -> Iterator[Vectors]:
+        """The blocks of the first `rows` rows."""
+        for start, block in zip(range(0, rows, BLOCK), self._blocks, strict=False):
+            yield block[: min(BLOCK, rows - start)]
+
+    def gathered(self, rows: Integers) -> Vectors:
+        """The vectors of some rows, in ascending order."""
+        found = numpy.empty((len(rows), self._dimensions), dtype=numpy.float32)
+        ends = numpy.searchsorted(rows, numpy.arange(1, len(self._blocks) + 1) * BLOCK)
+        start = 0
+        for number, end in enumerate(ends):
+            numpy.take(self._blocks[number], rows[start:end] - number * BLOCK, axis=0, out=found[start:end])
+            start = end
+        return found
+
+    def _room(self, wanted: int) -> Vectors:
+        """Room behind the last row, for `wanted` rows or for fewer."""
+        filled = self.used % BLOCK
+        number = self.used // BLOCK
+        if number == len(self._blocks):
+            self._blocks.append(numpy.empty((min(BLOCK, wanted), self._dimensions), dtype=numpy.float32))
+        block = self._blocks[number]
+        if filled == len(block):
+            larger = numpy.empty((min(BLOCK, max(2 * filled, filled + wanted)), self._dimensions), dtype=numpy.float32)
+            larger[:filled] = block
+            self._blocks[number] = block = larger
+        return block[filled : filled + min(wanted, len(block) - filled)]
+
+
+class _Entry:
+    """What is kept of one collection. The lock is held while the next snapshot is made."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.snapshot: Snapshot | None = None
+        self.blocks: Blocks | None = None
+
+    @property
+    def bytes(self) -> int:
+        rows = self.snapshot.bytes if self.snapshot is not None else 0
+        return rows + (self.blocks.bytes if self.blocks is not None else 0)
+
+
+class Loaded(msgspec.Struct):
+    """A snapshot with its vectors. Without blocks they are too many to be kept, and are read for each search."""
+
+    snapshot: Snapshot
+    dimensions: int
+    blocks: Blocks | None = None
+
+
+class Outdated(Exception):
+    """A transaction sees less than what is kept already: a newer one will do."""
+
+
+class Cache:
+    """Collections that were searched last, within `limit` bytes."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._entries: OrderedDict[int, _Entry] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def rows(self, connection: Connection, collection: int, version: int) -> Snapshot:
+        """The collection as the connection's transaction sees it. Outdated if others have seen a later one."""
+        entry = self._entry(collection)
+        with entry.lock:
+            snapshot = _refresh(entry, connection, collection, version)
+        self._evict(collection)
+        return snapshot
+
+    def loaded(self, connection: Connection, collection: int, version: int, dimensions: int) -> Loaded:
+        entry = self._entry(collection)
+        with entry.lock:
+            snapshot = _refresh(entry, connection, collection, version)
+            rows = len(snapshot.ids)
+            if rows * (4 * dimensions + 40) > self._limit:
+                entry.blocks = None
+                return Loaded(snapshot, dimensions)
+            blocks = entry.blocks = entry.blocks or Blocks(dimensions)
+            if blocks.used < rows:
+                blocks.extend(connection, snapshot.ids[blocks.used :].tolist())
+        self._evict(collection)
+        return Loaded(snapshot, dimensions, blocks)
+
+    def _entry(self, collection: int) -> _Entry:
+        with self._lock:
+            entry = self._entries.setdefault(collection, _Entry())
+            self._entries.move_to_end(collection)
+            return entry
+
+    def _evict(self, current: int) -> None:
+        with self._lock:
+            total = sum(entry.bytes for entry in self._entries.values())
+            for collection in list(self._entries):
+                if total <= self._limit:
+                    return
+                if collection != current:
+                    total -= self._entries.pop(collection).bytes
+
+
+def _refresh(entry: _Entry, connection: Connection, collection: int, version: int) -> Snapshot:
+    old = entry.snapshot
+    if old is not None and old.version == version:
+        return old
+    if old is not None and old.version > version:
+        raise Outdated
+    fresh = _following(old, connection, collection, version) if old is not None else None
+    if fresh is None:
+        entry.snapshot = entry.blocks = None
+        fresh = _read(connection, collection, version)
+    entry.snapshot = fresh
+    return fresh
+
+
+def _following(old: Snapshot, connection: Connection, collection: int, version: int) -> Snapshot | None:
+    """The next snapshot with the rows of the old one in place. None if too many of them are gone."""
+    there = set(sqlite_rows.published_files(connection, collection))
+    gone = {code for code, file in enumerate(old.files) if file not in there} | old.gone
+    added = sorted(there.difference(old.files), key=lambda file: file.published)
+    fresh = _appended(old, connection, version, added)
+    fresh.without(gone)
+    return fresh if fresh.count >= (1 - DEAD_SHARE) * len(fresh.ids) else None
+
+
+def _read(connection: Connection, collection: int, version: int) -> Snapshot:
+    empty = numpy.empty(0, dtype=numpy.int64)
+    files = sorted(sqlite_rows.published_files(connection, collection), key=lambda file: file.published)
+    return _appended(Snapshot(version, [], empty, empty, empty, empty), connection, version, files)
+
+
+def _appended(old: Snapshot, connection: Connection, version: int, added: list[FileRow]) -> Snapshot:
+    codes: list[int] = []
+    rows: list[tuple[int, int, int]] = []
+    for code, file in enumerate(added, start=len(old.files)):
+        chunks = sqlite_rows.chunks_of(connection, file.number)
+        codes += [code] * len(chunks)
+        rows += chunks
+    table = numpy.array(rows, dtype=numpy.int64).reshape(-1, 3)
+    return Snapshot(
+        version,
+        old.files + added,
+        numpy.concatenate([old.codes, numpy.array(codes, dtype=numpy.int64)]),
+        numpy.concatenate([old.ids, table[:, 0]]),
+        numpy.concatenate([old.numbers, table[:, 1]]),
+        numpy.concatenate([old.lengths, table[:, 2]]),
+    )
