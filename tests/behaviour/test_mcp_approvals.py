@@ -32,29 +32,29 @@ def ask(api: Driver, model: ScriptedUpstream, mcp: FakeMcpServer, **more: Any) -
 @pytest.mark.parametrize(
     ("approval", "asking"),
     [
-        ("always", {"echo", "structured"}),
-        ("never", set()),
-        (None, set()),
-        ({"always": {"tool_names": ["echo"]}}, {"echo", "structured"}),
-        ({"always": {"tool_names": ["echo"]}, "never": {"tool_names": ["structured"]}}, {"echo"}),
-        ({"never": {"tool_names": ["structured"]}}, {"echo"}),
-        ({"never": {"read_only": True}}, {"structured"}),
-        ({"always": {"read_only": False}, "never": {"tool_names": ["echo", "structured"]}}, {"structured"}),
-        ({"always": ["echo"], "never": ["echo", "structured"]}, {"echo"}),
-        ({}, {"echo", "structured"}),
-        ({"never": []}, {"echo", "structured"}),
+        ("always", "echo structured"),
+        ("never", ""),
+        (None, ""),
+        ({"always": {"tool_names": ["echo"]}}, "echo structured"),
+        ({"always": {"tool_names": ["echo"]}, "never": {"tool_names": ["structured"]}}, "echo"),
+        ({"never": {"tool_names": ["structured"]}}, "echo"),
+        ({"never": {"read_only": True}}, "structured"),
+        ({"always": {"read_only": False}, "never": {"tool_names": ["echo", "structured"]}}, "structured"),
+        ({"always": ["echo"], "never": ["echo", "structured"]}, "echo"),
+        ({}, "echo structured"),
+        ({"never": []}, "echo structured"),
     ],
     ids=str,
 )
 def test_exactly_the_tools_that_are_to_ask_do_ask(
-    remote: Driver, model: ScriptedUpstream, mcp: FakeMcpServer, approval: Any, asking: set[str]
+    remote: Driver, model: ScriptedUpstream, mcp: FakeMcpServer, approval: Any, asking: str
 ) -> None:
     model.script(Reply(calls=[Call("echo", {"text": "a"}), Call("structured")]))
     if not asking:
         model.script(Reply(text="Done."))
     response = final(remote.stream(input="Both.", tools=[declared(mcp, require_approval=approval)]))
-    assert {item["name"] for item in items(response, "mcp_approval_request")} == asking
-    assert {name for name, _ in mcp.calls} == {"echo", "structured"} - asking
+    assert {item["name"] for item in items(response, "mcp_approval_request")} == set(asking.split())
+    assert {name for name, _ in mcp.calls} == {"echo", "structured"} - set(asking.split())
 
 
 @behaviour("bug-53")
@@ -194,6 +194,21 @@ def test_a_denial_can_be_sent_again_when_the_model_failed(
     error(remote.post(input=no, previous_response_id=first["id"], tools=first["tools"]), 400)
     remote.create(input=no, previous_response_id=first["id"], tools=first["tools"])
     assert mcp.calls == []
+
+
+@behaviour("bug-55")
+def test_an_approval_is_spent_although_the_model_fails_behind_the_call(
+    remote: Driver, model: ScriptedUpstream, mcp: FakeMcpServer
+) -> None:
+    first = ask(remote, model, mcp)
+    yes = {"input": [answer(asked(first))], "previous_response_id": first["id"], "tools": first["tools"]}
+    model.script(Refuse(400))
+    failed = final(remote.stream(**yes))
+    assert failed["status"] == "failed"
+    (call,) = calls(failed)
+    assert call["approval_request_id"] == asked(first)["id"]
+    assert "answered already" in error(remote.post(**yes), 400)["message"]
+    assert len(mcp.calls) == 1
 
 
 @behaviour("bug-55")
