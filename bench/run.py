@@ -15,27 +15,18 @@ import json
 import statistics
 import sys
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import tool_rounds
+from figures import Figure
 from load import Connection, drive
 from processes import Process, server, upstream
 
 MODEL = "bench"
 WORDS = "word " * 200
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A measured value and the budget it must stay under."""
-
-    name: str
-    value: float
-    budget: float
-    unit: str
 
 
 class Bench:
@@ -148,6 +139,8 @@ def main(arguments: list[str] | None = None) -> int:
         print("bench: skipped, because this system has no /proc/<pid>/schedstat to read CPU times from")
         return 0
     figures, notes = asyncio.run(measure(options.quick))
+    of_tools, more = tool_rounds.measure(options.quick)
+    figures, notes = [*figures, *of_tools], [*notes, *more]
     over = [figure for figure in figures if figure.value > figure.budget * options.slack]
     for figure in figures:
         verdict = "OVER" if figure in over else "ok" if figure.value <= figure.budget else "ok within slack"
