@@ -42,7 +42,6 @@ class DocumentReader:
         self._bounds = bounds or Bounds()
         self._place = folder
         self._folder: Path | None = None
-        self._making_folder = asyncio.Lock()
         self._cutting = ProcessPool(processes, idle_seconds)
         self._showing = ProcessPool(1, idle_seconds)
 
@@ -90,7 +89,7 @@ class DocumentReader:
         rules: ChunkRules | None = None,
         limit: int = 0,
     ) -> AsyncGenerator[Batch | Piece]:
-        folder = await self._private_folder()
+        folder = self._private_folder()
         # Comes up while the bytes are written, and from then on sees to it that none of them survive us.
         pool.warm_up(folder)
         async with self._spooled(source, folder) as path:
@@ -102,7 +101,7 @@ class DocumentReader:
     @asynccontextmanager
     async def _spooled(self, source: AsyncIterator[bytes], folder: Path) -> AsyncIterator[Path]:
         """The bytes in a file that only we may read, for as long as it is needed."""
-        path = await asyncio.to_thread(_private_file, folder)
+        path = _private_file(folder)
         try:
             try:
                 await _write(source, path, self._bounds)
@@ -113,12 +112,11 @@ class DocumentReader:
         finally:
             path.unlink(missing_ok=True)
 
-    async def _private_folder(self) -> Path:
-        async with self._making_folder:
-            if self._folder is None:
-                name = await asyncio.to_thread(tempfile.mkdtemp, prefix="treadle-documents-", dir=self._place)
-                self._folder = Path(name)
-            return self._folder
+    def _private_folder(self) -> Path:
+        # Not in a thread, nor is the file in it: what a thread makes for a caller that was cancelled stays for ever.
+        if self._folder is None:
+            self._folder = Path(tempfile.mkdtemp(prefix="treadle-documents-", dir=self._place))
+        return self._folder
 
 
 def _private_file(folder: Path) -> Path:

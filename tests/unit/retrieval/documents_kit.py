@@ -19,9 +19,6 @@ from pptx.util import Inches
 from treadle.ports import Chunk, ChunkRules
 from treadle.retrieval.documents import DocumentReader
 
-ALL = 1_000_000_000
-"""Characters: no limit."""
-
 
 async def parts(data: bytes, size: int = 65_536) -> AsyncIterator[bytes]:
     for start in range(0, len(data), size):

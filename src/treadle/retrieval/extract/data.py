@@ -35,10 +35,10 @@ def table_blocks(text: str) -> Iterator[Block]:
 def _delimiter(look: str) -> str:
     lines = [line for line in look.splitlines()[:-1] or [look] if line.strip()][:50]
     scores = {}
-    for delimiter in ",;\t|":
+    for delimiter in "\t;|,":
         counts = [len(fields) for fields in csv.reader(lines, delimiter=delimiter, strict=False)]
         usual = max(set(counts), key=counts.count, default=1)
-        scores[delimiter] = (counts.count(usual) if usual > 1 else 0, usual)
+        scores[delimiter] = counts.count(usual) if usual > 1 else 0
     return max(scores, key=lambda delimiter: scores[delimiter])
 
 
@@ -91,5 +91,5 @@ def _broken(text: str) -> Iterator[str]:
             yield part
         elif part == ",":
             yield ",\n" + " " * min(depth, 16)
-        else:
+        elif not part.isspace():
             yield part

@@ -61,7 +61,7 @@ class Document:
         if self.size > most and not self.limit:
             raise too_long(self.bounds)
         with self.path.open("rb") as file:
-            return decoded(file.read(most), whole=self.size <= most, declared=declared)
+            return decoded(file.read(min(most, self.size)), whole=self.size <= most, declared=declared)
 
 
 class Kind(msgspec.Struct, frozen=True):
@@ -106,7 +106,7 @@ def _characters(block: Block) -> int:
     match block:
         case Heading(text=text) | Paragraph(text=text) | Code(text=text):
             return len(text.strip())
-        case Table(rows=rows):
-            return sum(len(row.strip()) for row in rows)
+        case Table(rows=rows, header=header, continues=continues):
+            return sum(len(row.strip()) for row in rows) + (0 if continues else len(header.strip()))
         case _:
             return 0

@@ -26,6 +26,7 @@ _BOMS = (
 _CONTROLS = re.compile(rb"[\x00-\x07\x0b\x0e-\x1a\x1c-\x1f]")
 _CONTROL_CHARACTERS = re.compile("[\x00-\x07\x0b\x0e-\x1a\x1c-\x1f\x80-\x9f\ufffe\uffff]")
 _HIGH = re.compile(rb"[\x80-\xff]")
+_HIGH_ROW = re.compile(rb"[\x80-\xff]+")
 # What Western European texts hold besides ASCII.
 _WESTERN = frozenset("àâäáãåæçèéêëìíîïñòóôöõøœùúûüÿßÀÂÄÁÃÅÆÇÈÉÊËÌÍÎÏÑÒÓÔÖÕØŒÙÚÛÜ«»‘’“”„‚–—…•€£©®°§¡¿·\xa0½¼²³ºª")
 _WINDOWS = {"iso-8859-1": "cp1252", "latin1": "cp1252", "us-ascii": "cp1252", "shift_jis": "cp932", "gb2312": "gb18030"}
@@ -51,10 +52,19 @@ def encoding_of(data: bytes, *, whole: bool = True) -> str | None:
 
 
 def decoded(data: bytes, *, whole: bool = True, declared: str = "") -> str:
-    """`data` as text; what does not fit its encoding becomes U+FFFD. UnsupportedFile if it is no text.
+    """`data` as text with plain line ends; what does not fit its encoding becomes U+FFFD. UnsupportedFile if it is no
+    text.
 
     `declared`: what the document says of itself; believed unless it is UTF-8.
     """
+    return plain_lines(_decoded(data, whole=whole, declared=declared)).removeprefix("\ufeff")
+
+
+def plain_lines(text: str) -> str:
+    return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
+
+
+def _decoded(data: bytes, *, whole: bool, declared: str) -> str:
     encoding = encoding_of(data, whole=whole)
     if declared and encoding not in ("utf-8", "utf-8-sig", "utf-16", "utf-32", None):
         with contextlib.suppress(LookupError, UnicodeDecodeError):
@@ -102,8 +112,11 @@ def _old(sample: bytes) -> str | None:
     part = sample[start : start + _GUESS]
     guess = _guessed(part)
     is_western = set(part.decode("cp1252", errors="replace")) - {chr(code) for code in range(128)} <= _WESTERN
-    # Short Western texts also make sense to the guesser in the encodings of other Latin alphabets.
-    if is_western and (guess is None or _LATIN_GUESS.search(guess)):
+    # Short Western texts also make sense to the guesser in the encodings of other Latin alphabets, and those with few
+    # accents in any. In other scripts such bytes come in rows.
+    rows = _HIGH_ROW.findall(part)
+    is_sparse = sum(map(len, rows)) < 1.3 * len(rows)
+    if is_western and (guess is None or is_sparse or _LATIN_GUESS.search(guess)):
         return "cp1252"
     if guess is None:
         return None

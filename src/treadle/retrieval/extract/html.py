@@ -177,7 +177,7 @@ class _Walk:
         text = self._taken()
         if not text:
             return
-        if self._cells is not None or self._lists:
+        if self._cells is not None or self._lists or self._bullet:
             self._items.append(self._bullet + text)
             self._bullet = "  " * len(self._lists) if self._cells is None else ""
             return

@@ -10,7 +10,7 @@ from email.parser import BytesParser
 
 from treadle.retrieval.extract.blocks import Block, Heading, Paragraph
 from treadle.retrieval.extract.document import Document
-from treadle.retrieval.extract.encoding import decoded
+from treadle.retrieval.extract.encoding import decoded, plain_lines
 from treadle.retrieval.extract.html import html_blocks
 from treadle.retrieval.extract.text import plain
 
@@ -53,7 +53,7 @@ def _text(part: MIMEPart) -> str:
     if not isinstance(payload, bytes) or not payload:
         return ""
     with contextlib.suppress(LookupError, UnicodeDecodeError):
-        return payload.decode(part.get_content_charset("utf-8"))
+        return plain_lines(payload.decode(part.get_content_charset("utf-8")))
     return decoded(payload)
 
 

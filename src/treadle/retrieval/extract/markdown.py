@@ -17,7 +17,9 @@ def markdown(text: str) -> Iterator[Block]:
     """The blocks of a Markdown text. Every line is in one of them, as it stands there."""
     lines = text.split("\n")
     kept: list[str] = []
-    place = 0
+    place = _front_matter(lines)
+    if place:
+        yield Code("\n".join(lines[:place]))
     while place < len(lines):
         block, end = _special(lines, place, fresh=not kept)
         if block is None:
@@ -35,6 +37,13 @@ def markdown(text: str) -> Iterator[Block]:
         place = end
     if kept:
         yield Paragraph("\n".join(kept))
+
+
+def _front_matter(lines: list[str]) -> int:
+    """How many lines of settings stand before the text, as static site generators have them."""
+    if lines[0].rstrip() != "---":
+        return 0
+    return next((place + 1 for place in range(1, min(len(lines), 200)) if lines[place].rstrip() == "---"), 0)
 
 
 def _special(lines: list[str], place: int, *, fresh: bool) -> tuple[Block | None, int]:

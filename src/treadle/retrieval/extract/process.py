@@ -33,6 +33,7 @@ class ReadingProcess:
         self._process = process
         self._decoder: msgspec.msgpack.Decoder[Answer] = msgspec.msgpack.Decoder(Answer)
         self._reading = False
+        self._is_awaited = False
         self._was_killed = False
         self.served = 0
         self.memory_mb = 0
@@ -114,10 +115,14 @@ class ReadingProcess:
         stream = self._process.stdout
         if stream is None:
             raise ConnectionResetError("the process has no pipe")
-        (length,) = LENGTH.unpack(await stream.readexactly(LENGTH.size))
-        if length > MAX_FRAME:
-            raise msgspec.DecodeError("the answer is too long")
-        return self._decoder.decode(await stream.readexactly(length))
+        self._is_awaited = True
+        try:
+            (length,) = LENGTH.unpack(await stream.readexactly(LENGTH.size))
+            if length > MAX_FRAME:
+                raise msgspec.DecodeError("the answer is too long")
+            return self._decoder.decode(await stream.readexactly(length))
+        finally:
+            self._is_awaited = False
 
     async def _death(self, order: Order) -> ServerError:
         if self._was_killed:
@@ -139,15 +144,22 @@ class ReadingProcess:
     async def end(self) -> None:
         """Kills and reaps."""
         self.kill()
+        # asyncio waits for the pipe as well, and does not see its end before what is in it was taken.
+        while (
+            self._process.stdout is not None and not self._is_awaited and await self._process.stdout.read(_PIPE_BUFFER)
+        ):
+            pass
         await self._process.wait()
 
 
 async def _spawned(folder: Path, noise: IO[bytes]) -> Process:
     # Nothing of our environment but where modules are: it holds keys, and the process works on strangers' files.
-    # One arena: each further one counts 64 MB against the limit of addresses.
+    # One arena and one thread of NumPy's: each further one counts 64 MB and more against the limit of addresses.
     environment = {
         "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
         "MALLOC_ARENA_MAX": "1",
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
         "LC_ALL": "C.UTF-8",
     }
     # A session of its own: Ctrl-C in the terminal must reach us alone.

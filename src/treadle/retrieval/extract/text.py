@@ -46,14 +46,14 @@ def read(document: Document) -> Iterator[Block]:
 def _unnamed(text: str) -> Iterator[Block]:
     """A text whose name says nothing."""
     look = text[:_LOOK]
-    start = look.lstrip("\ufeff \t\r\n")
+    start = look.lstrip()
     if look.startswith("#!"):
         return iter([Code(text)])
     if start[:1] in ("{", "[") and _is_json(start, text):
         return data.json_blocks(text)
     if _is_table(look):
         return data.table_blocks(text)
-    marks = _MARKED.findall(look.replace("\r\n", "\n"))
+    marks = _MARKED.findall(look)
     if len(marks) >= 2 or _FENCED.search(look[:5_000]):
         return markdown(text)
     lines = [line for line in look.splitlines() if line.strip()]
@@ -95,7 +95,7 @@ def plain(text: str) -> Iterator[Block]:
     for number, page in enumerate(pages, 1):
         if len(pages) > 1:
             yield Page(number)
-        yield from _paragraphs(page.replace("\r\n", "\n").replace("\r", "\n"), levels)
+        yield from _paragraphs(page, levels)
 
 
 def _paragraphs(text: str, levels: dict[str, int]) -> Iterator[Block]:

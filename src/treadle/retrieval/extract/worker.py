@@ -56,16 +56,19 @@ def main() -> None:
     """`worker FOLDER`: the folder of the documents, to be removed if the parent dies without doing so."""
     folder = Path(sys.argv[1])
     out = os.dup(1)
-    _confine()
-    encoding = load_encoding(ENCODING)
-    _send(out, Ready())
-    _silence()
     orders: SimpleQueue[Order] = SimpleQueue()
     # A thread, so that the end of the parent is seen while a document is being read.
     threading.Thread(target=_listen, args=(orders, folder), daemon=True).start()
-    gc.freeze()
-    while True:
-        _serve(orders.get(), out, lambda text: count_tokens(encoding, text))
+    try:
+        _confine()
+        encoding = load_encoding(ENCODING)
+        _send(out, Ready())
+        _silence()
+        gc.freeze()
+        while True:
+            _serve(orders.get(), out, lambda text: count_tokens(encoding, text))
+    except BrokenPipeError:
+        _leave(folder)
 
 
 def _listen(orders: SimpleQueue[Order], folder: Path) -> None:
@@ -73,7 +76,11 @@ def _listen(orders: SimpleQueue[Order], folder: Path) -> None:
     stream = sys.stdin.buffer
     while head := stream.read(LENGTH.size):
         orders.put(decoder.decode(stream.read(LENGTH.unpack(head)[0])))
-    # An orderly parent kills us; this one is gone, and its documents are nobody's.
+    _leave(folder)
+
+
+def _leave(folder: Path) -> None:
+    """An orderly parent kills us; this one is gone, and its documents are nobody's."""
     shutil.rmtree(folder, ignore_errors=True)
     os._exit(0)
 

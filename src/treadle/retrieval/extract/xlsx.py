@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import datetime
+import sys
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from contextlib import contextmanager
+from types import ModuleType
+from typing import TYPE_CHECKING, cast
 
 from treadle.retrieval.extract.archive import Archive
 from treadle.retrieval.extract.blocks import Block, Heading, Page, row
@@ -25,11 +28,25 @@ def read(document: Document) -> Iterator[Block]:
         for name in archive.names():
             if name.endswith((".xml", ".rels")):
                 next(archive.events(name), None)
-    from openpyxl import load_workbook
+    with _without("numpy"):
+        from openpyxl import load_workbook
 
     # An open file, because of a name it would want to see an ending that it knows.
     with document.path.open("rb") as file:
         yield from _sheets(load_workbook(file, read_only=True, data_only=True, keep_links=False))
+
+
+@contextmanager
+def _without(module: str) -> Iterator[None]:
+    """Keeps openpyxl from importing what it only offers to callers: NumPy costs more memory than most workbooks."""
+    absent = module not in sys.modules
+    if absent:
+        sys.modules[module] = cast("ModuleType", None)
+    try:
+        yield
+    finally:
+        if absent:
+            del sys.modules[module]
 
 
 def _sheets(book: Workbook) -> Iterator[Block]:
