@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 import numpy
 from numpy.typing import NDArray
 
 from treadle.ports import Hit
-from treadle.retrieval import sqlite_rows
+from treadle.retrieval import bm25, sqlite_rows
 from treadle.retrieval.sqlite_matrix import BLOCK, Floats, Loaded, Snapshot
 from treadle.retrieval.sqlite_rows import Integers, Vectors
 from treadle.retrieval.sqlite_threads import Connection
 
 GATHERED_SHARE = 0.1
 """Up to this share of all rows, copying them together is faster than a product with all."""
-
-K1, B = 1.2, 0.75
-"""BM25's usual constants: how fast repeating a word stops to count, and how much long chunks are held back."""
-
-MANY_CHUNKS = 5_000
-COMMON_SHARE = 0.05
-"""In a collection of more than MANY_CHUNKS, a word that is in more than this share of them is not looked for, unless
-all words are like that: it says little, and its postings are most of the work (8 common words in 100,000 chunks: 50
-times as long)."""
 
 _DIGITS = 6
 """Scores are rounded before they order anything: a product may be added up in another order with others beside it."""
@@ -86,15 +77,18 @@ def nearest(connection: Connection, loaded: Loaded, queries: Sequence[Query]) ->
 def matching(connection: Connection, snapshot: Snapshot, collection: int, query: WordQuery) -> Best:
     """The best rows by BM25, whose statistics are those of all live rows."""
     chosen = snapshot.rows_in(query.files)
-    words = _telling(query.words, snapshot.count, lambda word: sqlite_rows.frequency(connection, collection, word))
+    words = query.words
+    if snapshot.count > bm25.MANY_CHUNKS:
+        holding = {word: sqlite_rows.frequency(connection, collection, word) for word in words}
+        words = bm25.telling(words, snapshot.count, holding)
     totals = numpy.zeros(len(snapshot.ids))
-    lengths = K1 * (1 - B + B * snapshot.lengths / max(snapshot.mean_length, 1.0))
+    lengths = bm25.K1 * (1 - bm25.B + bm25.B * snapshot.lengths / max(snapshot.mean_length, 1.0))
     for word in words:
         rows, counts = numpy.unique(
             snapshot.rows_of(sqlite_rows.occurrences(connection, collection, word)), return_counts=True
         )
-        rarity = numpy.log1p((snapshot.count - len(rows) + 0.5) / (len(rows) + 0.5))
-        totals[rows] += rarity * counts * (K1 + 1) / (counts + lengths[rows])
+        rarity = bm25.rarity(snapshot.count, len(rows))
+        totals[rows] += rarity * counts * (bm25.K1 + 1) / (counts + lengths[rows])
     if chosen is not None:
         totals = totals[chosen]
     places = _candidates(totals, query.limit)
@@ -171,12 +165,3 @@ def _best(snapshot: Snapshot, rows: Integers, scores: Floats, limit: int) -> Bes
         ),
     )[:limit]
     return Best([row for _, row in ranked], [-score for score, _ in ranked])
-
-
-def _telling(words: list[str], chunks: int, frequency: Callable[[str], int]) -> list[str]:
-    """The words that are worth looking for."""
-    if chunks <= MANY_CHUNKS or len(words) < 2:
-        return words
-    counted = {word: frequency(word) for word in words}
-    telling = [word for word in words if counted[word] <= COMMON_SHARE * chunks]
-    return telling or [min(words, key=counted.__getitem__)]
