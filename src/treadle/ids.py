@@ -19,6 +19,11 @@ def new_conversation_id() -> str:
     return f"conv_{time.time_ns() // 1_000_000:012x}{os.urandom(18).hex()}"
 
 
+def new_file_id() -> str:
+    """`file-` and 32 hex digits, as clients of files look for (contract §1.4); sorts by age too."""
+    return f"file-{time.time_ns() // 1_000_000:012x}{os.urandom(10).hex()}"
+
+
 def plausible(value: str) -> bool:
     """Whether `value` could be an id at all; anything else cannot exist and never reaches the store."""
     return _SHAPE.match(value) is not None

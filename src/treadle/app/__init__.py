@@ -24,6 +24,7 @@ from treadle.api.locks import ConversationLocks
 from treadle.api.models import ModelService
 from treadle.api.responses import LEASE_SECONDS, ResponseService
 from treadle.api.tasks import Tasks
+from treadle.app.files import FileStorage
 from treadle.app.observing import Observing
 from treadle.app.outside import connector_of, open_guard, open_pool
 from treadle.app.plugins import OpenPlugins
@@ -83,6 +84,7 @@ def create_app(
         *InferenceRoutes(services.inference, services.embeddings, services.models, limit, quiet).endpoints(),
         *AdminRoutes(services.models).endpoints(),
         *ConnectorRoutes(services.connectors).endpoints(),
+        *services.files.endpoints(),
     ]
     routes += OpenApiRoutes(routes).endpoints()
     server = settings.server
@@ -106,6 +108,7 @@ class Services:
         data = Path(settings.data_dir)
         self._settings = settings
         self._database = connect(settings.store.url or str(data / "treadle.sqlite3"))
+        self.files = FileStorage(settings, self._database)
         self._tasks = Tasks()
         self._renewal: asyncio.Task[None] | None = None
         self._session: aiohttp.ClientSession | None = None
@@ -175,6 +178,7 @@ class Services:
 
     async def _open(self) -> None:
         await self._database.start()
+        self.files.start()
         self._session = open_session()
         for name, provider in self._settings.models.items():
             self.router.add(_entry(name, provider, self._session))
@@ -215,6 +219,7 @@ class Services:
             await self._session.close()
         await self._local.stop()
         await self._minilm.close()
+        await self.files.stop()
         await self._database.close()
         await self.observing.close()
 

@@ -16,13 +16,16 @@ from treadle.http.replies import JSON
 from treadle.http.schemas import Components, Schema
 from treadle.wire.chat import StreamOptions as ChatStreamOptions
 from treadle.wire.events import Event
+from treadle.wire.files import FileList
 from treadle.wire.lists import ItemList, ResponseList
 from treadle.wire.vector_stores import VectorStoreFileList, VectorStoreList
 
 EVENTS = "text/event-stream"
+ANYTHING = "*/*"
 _NAMES: dict[object, str] = {
     ItemList: "ItemList",
     ResponseList: "ResponseList",
+    FileList: "FileList",
     VectorStoreList: "VectorStoreList",
     VectorStoreFileList: "VectorStoreFileList",
     ChatStreamOptions: "ChatStreamOptions",
@@ -42,7 +45,7 @@ _REASONS = {
     409: "Another response is being made in the conversation.",
     408: "The body did not arrive in time.",
     413: "The body is too large.",
-    415: "The body is not JSON, or compressed in an unknown way.",
+    415: "The body is of another type than the operation takes, or compressed in an unknown way.",
     424: "An MCP server cannot be used; the message names it and the cause.",
     429: "The model server is at its limit; `Retry-After` may say for how long.",
     500: "A fault of this server; the message has a number under which the log has the details.",
@@ -60,7 +63,8 @@ _REQUEST_ID: Schema = {
 
 def openapi(endpoints: Sequence[Endpoint]) -> Schema:
     """The OpenAPI 3.1 document of the endpoints."""
-    components = Components(_NAMES, [*unions.SENT, *(one.body for one in endpoints if one.body is not None)])
+    sent = [one.body for one in endpoints if one.body is not None and one.takes == JSON]
+    components = Components(_NAMES, [*unions.SENT, *sent])
     unions.define(components)
     components.schemas["ResponseStreamEvent"] = {
         "description": "One event of a stream, as the JSON of its `data` line; the `event` line repeats the `type`.",
@@ -93,8 +97,8 @@ def _operation(endpoint: Endpoint, components: Components) -> Schema:
         "responses": _responses(endpoint, components),
     }
     if endpoint.body is not None:
-        content = {JSON: {"schema": components.schema(endpoint.body)}}
-        found["requestBody"] = {"required": endpoint.body_required, "content": content}
+        schema = components.schema(endpoint.body) if endpoint.takes == JSON else endpoint.body
+        found["requestBody"] = {"required": endpoint.body_required, "content": {endpoint.takes: {"schema": schema}}}
     return found
 
 
@@ -129,6 +133,8 @@ def _success(endpoint: Endpoint, components: Components) -> Schema:
     if endpoint.success == 204:
         return {"description": "Done.", "headers": _headers()}
     schema: Schema = {"type": "string"} if endpoint.produces != JSON else {"type": "object"}
+    if endpoint.produces == ANYTHING:
+        schema["format"] = "binary"
     content = {endpoint.produces: {"schema": schema if endpoint.result is None else components.schema(endpoint.result)}}
     if endpoint.streams:
         content[EVENTS] = {"schema": _event(endpoint.events)}

@@ -37,6 +37,8 @@ class Endpoint:
     action: Action
     body: object = None
     body_required: bool = True
+    takes: str = "application/json"
+    """The media type of the body. For a form, `body` is its schema."""
     result: object = None
     produces: str = "application/json"
     streams: bool = False

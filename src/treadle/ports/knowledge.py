@@ -43,11 +43,24 @@ class Files(Protocol):
         """InvalidRequest (`param="after"`) for an unknown cursor."""
         ...
 
-    async def delete(self, scope: Scope, file_id: str) -> bool: ...
+    async def delete(self, scope: Scope, file_id: str) -> bool:
+        """Removes the row, whether it has expired or not; False if there was none."""
+        ...
+
+    async def expired(self, limit: int) -> list[tuple[Scope, str]]:
+        """Files of any scope that have expired and are still to be deleted."""
+        ...
+
+    async def known(self, ids: Sequence[str]) -> set[str]:
+        """Those of the ids that have a row in any scope, expired or not. For telling blobs that nobody owns."""
+        ...
 
 
 class Blobs(Protocol):
-    """Bytes under keys that we make ourselves (`[A-Za-z0-9_-]`), never a caller's names."""
+    """Bytes under keys that we make ourselves (`[A-Za-z0-9_-]`), never a caller's names. A key is used once.
+
+    StorageFault when the bytes cannot be written, read or removed.
+    """
 
     async def put(self, key: str, parts: AsyncIterator[bytes]) -> int:
         """Stores the parts and gives their size in bytes. When it returns, they are durable; when it raises or is
@@ -62,9 +75,18 @@ class Blobs(Protocol):
         """Nothing happens if there is none."""
         ...
 
+    def stored(self, before: float) -> AsyncIterator[list[str]]:
+        """The keys of what was stored before `before` (Unix seconds), in batches. What a process that died in the
+        middle of a `put` has left behind is removed on the way."""
+        ...
+
 
 class FileContents(Protocol):
     """Files of the caller, ready to be shown to a model or to be written by a tool."""
+
+    async def find(self, scope: Scope, ids: Sequence[str]) -> dict[str, FileRow]:
+        """Those of the ids that the caller has, by id."""
+        ...
 
     async def open(self, scope: Scope, file_id: str) -> tuple[FileRow, AsyncIterator[bytes]]:
         """NotFound if the caller has no such file."""

@@ -9,6 +9,7 @@ import msgspec
 from treadle.models.vendors import GENERIC, find_vendor
 from treadle.models.vendors import vendor as vendor_row
 from treadle.ports import Capabilities, Json
+from treadle.settings.files import Files
 from treadle.settings.plugins import Plugins
 from treadle.settings.telemetry import Telemetry
 from treadle.wire.extensions import RetrieveFirst
@@ -384,6 +385,7 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
         default_factory=Local
     )
     mcp: Annotated[Mcp, Doc(description="Servers of tools.")] = msgspec.field(default_factory=Mcp)
+    files: Annotated[Files, Doc(description="Uploaded files.")] = msgspec.field(default_factory=Files)
     knowledge: Annotated[Knowledge, Doc(description="Vector stores.")] = msgspec.field(default_factory=Knowledge)
     file_search: Annotated[FileSearch, Doc(description="The `file_search` tool.")] = msgspec.field(
         default_factory=FileSearch

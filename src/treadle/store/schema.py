@@ -82,3 +82,20 @@ approvals = sa.Table(
     sa.Column("owner", sa.Text, nullable=False),
     sa.Column("answered_at", sa.BigInteger, nullable=False),
 )
+
+files = sa.Table(
+    "files",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),  # and the key of the blob
+    sa.Column("tenant", sa.Text, nullable=False),
+    sa.Column("owner", sa.Text, nullable=False),
+    sa.Column("created_at", sa.BigInteger, nullable=False),
+    sa.Column("expires_at", sa.BigInteger),
+    sa.Column("filename", sa.Text, nullable=False),
+    sa.Column("purpose", sa.Text, nullable=False),
+    sa.Column("media_type", sa.Text, nullable=False),
+    sa.Column("bytes", sa.BigInteger, nullable=False),
+)
+sa.Index("files_page", files.c.tenant, files.c.owner, files.c.created_at, files.c.id)
+sa.Index("files_expiry", files.c.expires_at, sqlite_where=files.c.expires_at.is_not(None),
+         postgresql_where=files.c.expires_at.is_not(None))  # fmt: skip
