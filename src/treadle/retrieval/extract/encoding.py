@@ -15,6 +15,8 @@ SAMPLE = 64 * 1024
 _GUESS = 32 * 1024
 """Bytes by which an old encoding is guessed."""
 
+_STRAY = 4
+
 _BOMS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
     (codecs.BOM_UTF32_LE, "utf-32"),
@@ -27,6 +29,11 @@ _CONTROLS = re.compile(rb"[\x00-\x07\x0b\x0e-\x1a\x1c-\x1f]")
 _CONTROL_CHARACTERS = re.compile("[\x00-\x07\x0b\x0e-\x1a\x1c-\x1f\x80-\x9f\ufffe\uffff]")
 _HIGH = re.compile(rb"[\x80-\xff]")
 _HIGH_ROW = re.compile(rb"[\x80-\xff]+")
+_NOT_ASCII = re.compile(r"[^\x00-\x7f]")
+_KANA = re.compile("[\u3041-\u30fe]")
+_HALF_KANA = re.compile("[\uff61-\uff9f]")
+_CYRILLIC = re.compile("[А-яЁё]")
+_CASES = re.compile("[а-яё][А-ЯЁ]")
 # What Western European texts hold besides ASCII.
 _WESTERN = frozenset("àâäáãåæçèéêëìíîïñòóôöõøœùúûüÿßÀÂÄÁÃÅÆÇÈÉÊËÌÍÎÏÑÒÓÔÖÕØŒÙÚÛÜ«»‘’“”„‚–—…•€£©®°§¡¿·\xa0½¼²³ºª")
 _WINDOWS = {"iso-8859-1": "cp1252", "latin1": "cp1252", "us-ascii": "cp1252", "shift_jis": "cp932", "gb2312": "gb18030"}
@@ -42,7 +49,9 @@ def encoding_of(data: bytes, *, whole: bool = True) -> str | None:
     sample = data[:SAMPLE]
     whole = whole and len(data) <= SAMPLE
     controls = len(_CONTROLS.findall(sample))
-    if _decodes(sample, "utf-8", whole) and controls <= max(4, len(sample) // 100):
+    # Some stray ones are dropped; formats of programs have more of them, above all at the start.
+    are_stray = controls <= max(_STRAY, len(sample) // 100) and len(_CONTROLS.findall(sample[:256])) <= _STRAY
+    if are_stray and _decodes(sample, "utf-8", whole):
         # ISO 2022 is seven bits wide and hides behind escapes.
         return "iso2022_jp" if b"\x1b$B" in sample and _decodes(sample, "iso2022_jp", whole) else "utf-8"
     wide = _wide(sample)
@@ -110,7 +119,7 @@ def _old(sample: bytes) -> str | None:
     high = _HIGH.search(sample)
     start = max(0, high.start() - _GUESS // 2) if high else 0
     part = sample[start : start + _GUESS]
-    guess = _guessed(part)
+    guess = _by_script(part) or _guessed(part)
     is_western = set(part.decode("cp1252", errors="replace")) - {chr(code) for code in range(128)} <= _WESTERN
     # Short Western texts also make sense to the guesser in the encodings of other Latin alphabets, and those with few
     # accents in any. In other scripts such bytes come in rows.
@@ -122,6 +131,34 @@ def _old(sample: bytes) -> str | None:
         return None
     text = part.decode(guess, errors="replace")
     return guess if len(_CONTROL_CHARACTERS.findall(text)) + text.count("\ufffd") <= len(text) // 50 else None
+
+
+def _by_script(part: bytes) -> str | None:
+    """Encodings that betray themselves by the look of what they decode to, also in texts too short for statistics."""
+    for name in ("cp932", "euc_jp"):
+        text = _strictly(part, name)
+        others = len(_NOT_ASCII.findall(text))
+        if others and len(_KANA.findall(text)) * 5 >= others and not _HALF_KANA.search(text):
+            return name
+    for name in ("cp1251", "koi8_r"):
+        text = _strictly(part, name)
+        letters = len(_CYRILLIC.findall(text))
+        # In the wrong one of the two, and in texts of other scripts, capitals stand in the middle of words.
+        if (
+            letters >= 8
+            and letters * 20 >= 19 * len(_NOT_ASCII.findall(text))
+            and len(_CASES.findall(text)) * 50 <= letters
+        ):
+            return name
+    return None
+
+
+def _strictly(part: bytes, encoding: str) -> str:
+    """The text, or nothing if it has bytes that the encoding does not know."""
+    try:
+        return codecs.getincrementaldecoder(encoding)().decode(part, False)
+    except UnicodeDecodeError:
+        return ""
 
 
 def _guessed(part: bytes) -> str | None:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from treadle.errors import UnreadableFile
 from treadle.retrieval.extract.blocks import Block, Code, Heading, Paragraph, Table, row
 from treadle.retrieval.extract.document import Document
 from treadle.retrieval.extract.faults import require
@@ -26,6 +27,13 @@ _BREAKS_TABLE = frozenset({"table", "pre", "form", "section", "article", *_HEADI
 """A table that holds one of these in a cell is there for the layout."""
 _HIDDEN = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden", re.I)
 _INVISIBLE = re.compile("[\u00ad\u200b\u2060]")
+_NESTING = re.compile(
+    r"<(/?)(?:address|article|aside|blockquote|button|center|details|dialog|dir|div|dl|fieldset|figcaption|figure|footer|"
+    r"form|header|hgroup|listing|main|menu|nav|ol|object|pre|search|section|summary|ul)\b",
+    re.I,
+)
+"""Elements that stay open until they are closed. Others, as paragraphs and list items, may close themselves."""
+_MAX_DEPTH = 5_000
 _CHARSET = re.compile(rb"<meta[^>]{0,200}charset\s*=\s*[\"']?\s*([A-Za-z0-9_:.-]{2,40})", re.I)
 
 
@@ -39,6 +47,7 @@ def html_blocks(text: str, *, titled: bool = True) -> Iterator[Block]:
     require("selectolax", "HTML")
     from selectolax.lexbor import LexborHTMLParser
 
+    _check_depth(text)
     parser = LexborHTMLParser(text.replace("\0", ""))
     title = parser.css_first("title") if titled and parser.css_first("h1") is None else None
     words = " ".join(title.text().split()) if title is not None else ""
@@ -47,6 +56,15 @@ def html_blocks(text: str, *, titled: bool = True) -> Iterator[Block]:
     root = parser.root
     if root is not None:
         yield from _Walk().blocks(root)
+
+
+def _check_depth(text: str) -> None:
+    """UnreadableFile for what only attacks do: the parser's time grows with the square of the depth."""
+    depth = 0
+    for match in _NESTING.finditer(text):
+        depth = max(0, depth - 1) if match[1] else depth + 1
+        if depth > _MAX_DEPTH:
+            raise UnreadableFile("The HTML is nested too deeply.")
 
 
 class _Walk:

@@ -14,6 +14,8 @@ from treadle.retrieval.extract.encoding import decoded, plain_lines
 from treadle.retrieval.extract.html import html_blocks
 from treadle.retrieval.extract.text import plain
 
+_LONG_HEADER = 5_000
+"""Characters."""
 _HEADERS = ("From", "To", "Cc", "Date")
 
 
@@ -33,10 +35,13 @@ def read(document: Document) -> Iterator[Block]:
 
 
 def _header(message: EmailMessage, name: str) -> str:
-    # The parser of structured headers fails in several ways on broken ones; their raw text is better than nothing.
-    with contextlib.suppress(Exception):
-        return " ".join(str(message[name] or "").split())
-    return next((" ".join(value.split()) for key, value in message.raw_items() if key.lower() == name.lower()), "")
+    raw = next((str(value) for key, value in message.raw_items() if key.lower() == name.lower()), "")
+    # The parser of structured headers fails in several ways on broken ones, and takes its time on long ones; their raw
+    # text is better than nothing.
+    if len(raw) <= _LONG_HEADER:
+        with contextlib.suppress(Exception):
+            return " ".join(str(message[name] or "").split())
+    return " ".join(raw.split())[:_LONG_HEADER]
 
 
 def _body(message: EmailMessage) -> Iterator[Block]:
