@@ -99,3 +99,67 @@ files = sa.Table(
 sa.Index("files_page", files.c.tenant, files.c.owner, files.c.created_at, files.c.id)
 sa.Index("files_expiry", files.c.expires_at, sqlite_where=files.c.expires_at.is_not(None),
          postgresql_where=files.c.expires_at.is_not(None))  # fmt: skip
+
+vector_stores = sa.Table(
+    "vector_stores",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("tenant", sa.Text, nullable=False),
+    sa.Column("owner", sa.Text, nullable=False),
+    sa.Column("created_at", sa.BigInteger, nullable=False),
+    sa.Column("last_active_at", sa.BigInteger, nullable=False),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("description", sa.Text, nullable=False),
+    sa.Column("embedding_model", sa.Text, nullable=False),
+    sa.Column("dimensions", sa.Integer, nullable=False),
+    sa.Column("shortened", sa.SmallInteger, nullable=False),  # the model has to be asked for these dimensions
+    sa.Column("expires_days", sa.Integer),
+    sa.Column("version", sa.BigInteger, nullable=False),  # rises when searches see other files or attributes
+    sa.Column("metadata", sa.LargeBinary, nullable=False),
+)
+sa.Index("vector_stores_page", vector_stores.c.tenant, vector_stores.c.owner, vector_stores.c.created_at,
+         vector_stores.c.id)  # fmt: skip
+
+vector_files = sa.Table(
+    "vector_files",
+    metadata,
+    sa.Column("store", sa.Text, sa.ForeignKey("vector_stores.id"), primary_key=True),
+    sa.Column("file", sa.Text, primary_key=True),
+    sa.Column("document", sa.Text),  # not null: a chunk that came with its vector, under the id that callers see
+    sa.Column("filename", sa.Text, nullable=False),
+    sa.Column("created_at", sa.BigInteger, nullable=False),
+    sa.Column("status", sa.Text, nullable=False),
+    sa.Column("error_code", sa.Text),
+    sa.Column("error_message", sa.Text),
+    sa.Column("usage_bytes", sa.BigInteger, nullable=False),
+    sa.Column("chunks", sa.Integer, nullable=False),
+    sa.Column("attempts", sa.Integer, nullable=False),
+    sa.Column("lease", sa.BigInteger),  # Unix seconds; null: nobody works on it
+    sa.Column("claim", sa.Text),  # of whoever works on it
+    sa.Column("chunking", sa.LargeBinary, nullable=False),
+    sa.Column("attributes", sa.LargeBinary, nullable=False),
+)
+sa.Index("vector_files_page", vector_files.c.store, vector_files.c.created_at, vector_files.c.file)
+sa.Index("vector_files_counts", vector_files.c.store, vector_files.c.status, vector_files.c.document,
+         vector_files.c.usage_bytes)  # fmt: skip
+sa.Index("vector_files_file", vector_files.c.file)
+sa.Index("vector_files_waiting", vector_files.c.created_at, vector_files.c.file,
+         sqlite_where=vector_files.c.status == "in_progress",
+         postgresql_where=vector_files.c.status == "in_progress")  # fmt: skip
+
+vector_batches = sa.Table(
+    "vector_batches",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("store", sa.Text, sa.ForeignKey("vector_stores.id"), nullable=False),
+    sa.Column("created_at", sa.BigInteger, nullable=False),
+    sa.Column("cancelled", sa.SmallInteger, nullable=False),
+)
+sa.Index("vector_batches_store", vector_batches.c.store)
+
+vector_batch_files = sa.Table(
+    "vector_batch_files",
+    metadata,
+    sa.Column("batch", sa.Text, sa.ForeignKey("vector_batches.id"), primary_key=True),
+    sa.Column("file", sa.Text, primary_key=True),
+)
