@@ -97,23 +97,24 @@ def _serve(order: Order, out: int, count: Counter) -> None:
         last = Fault("unreadable", fault.message)
     except InvalidRequest as fault:
         last = Fault("invalid", fault.message)
-    except MemoryError:
-        last = Fault(
-            "unreadable", f"Reading the document takes more memory than allowed ({order.bounds.memory_mb} MB)."
-        )
     except RecursionError:
         last = Fault("unreadable", "The document is nested too deeply.")
     except Exception as fault:  # noqa: BLE001 -- parsers fail in any way on what is no document of theirs
-        last = Fault(
-            "unreadable",
-            f"The document is damaged, or made in a way that is not supported ({type(fault).__name__}).",
-            detail=traceback.format_exc(limit=-8),
-        )
+        last = _unforeseen(fault, order.bounds)
     finally:
         _relax()
     gc.collect()
     last.memory_mb = _statm_mb(1)
     _send(out, last)
+
+
+def _unforeseen(fault: Exception, bounds: Bounds) -> Fault:
+    trace = traceback.format_exc(limit=-8)
+    # Native code says in its own words that it has no memory.
+    if isinstance(fault, MemoryError) or "bad_alloc" in trace or "MemoryError" in trace:
+        return Fault("unreadable", f"Reading the document takes more memory than allowed ({bounds.memory_mb} MB).")
+    message = f"The document is damaged, or made in a way that is not supported ({type(fault).__name__})."
+    return Fault("unreadable", message, detail=trace)
 
 
 def _answers(order: Order, count: Counter) -> Iterator[Answer]:
