@@ -96,6 +96,13 @@ _PROMISES: dict[str, str] = {
     "bug-57": "Calls of one round fail each for itself, and their results stand in call order.",
     "bug-58": "Credentials of a tool declaration appear in no response, row, log or error.",
     "bug-79": "What a tool returns is data: it approves nothing, calls nothing and closes no mark.",
+    # Files and vector stores
+    "bug-60": "A completed file is found by the next search and takes room; one without text fails with a reason.",
+    "bug-62": "An embedding failure fails its file alone, is counted, and the file can be tried again.",
+    "bug-63": "Indexing never holds up the server, embeds in batches, and comes to an end on any text and chunk size.",
+    "bug-64": "Filters compare by type, decide before anything is ranked, and mean the same for every key and value.",
+    "bug-65": "Scores are 0 to 1 in every mode, a threshold is applied once, and ranking options are honoured.",
+    "bug-76": "Nobody gets at vector stores, files or batches of others through any endpoint or tool.",
     # Also reported
     "also-connections": "Connections to the model server are closed when the reader leaves.",
     "also-no-parameters": "A function may be declared without parameters.",
@@ -105,6 +112,8 @@ _PROMISES: dict[str, str] = {
     "also-expired-token": "A token that has expired is reported as a need to authenticate, not as a tool's text.",
     "also-unknown-connector": "An unknown connector is a 400 that names it.",
     "also-input-items": "input_items pages over input that came without ids, and refuses bad query values.",
+    "also-store-names": "Store names may repeat, odd ids are simply not there, and filtered lists page on.",
+    "also-embedding-model": "An unknown embedding model, or one of another dimension, fails when a store is created.",
     # Bad input: a 4xx in the envelope that names the parameter; never a 500, never a dropped connection
     "input-json": "Malformed JSON is a 400.",
     "input-types": "A value of the wrong type is a 400 that names its path.",
@@ -124,6 +133,7 @@ _PROMISES: dict[str, str] = {
     # Durability
     "kill-whole": "After kill -9, every response whose terminal event was sent is there, whole.",
     "kill-half": "After kill -9, no response is there in half.",
+    "kill-ingestion": "After kill -9, every attached file is findable or failed with a reason, and indexed once.",
 }
 
 BEHAVIOURS = [

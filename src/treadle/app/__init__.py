@@ -25,6 +25,7 @@ from treadle.api.models import ModelService
 from treadle.api.responses import LEASE_SECONDS, ResponseService
 from treadle.api.tasks import Tasks
 from treadle.app.files import FileStorage
+from treadle.app.knowledge import Knowledge
 from treadle.app.observing import Observing
 from treadle.app.outside import connector_of, open_guard, open_pool
 from treadle.app.plugins import OpenPlugins
@@ -85,6 +86,7 @@ def create_app(
         *AdminRoutes(services.models).endpoints(),
         *ConnectorRoutes(services.connectors).endpoints(),
         *services.files.endpoints(),
+        *services.knowledge.endpoints(limit),
     ]
     routes += OpenApiRoutes(routes).endpoints()
     server = settings.server
@@ -164,8 +166,16 @@ class Services:
         self.connectors = ConnectorService(connectors, preparation)
         self.conversations = ConversationService(conversations, locks, recent)
         self.inference = InferenceService(self.router, settings.default_model)
-        embedded = EMBEDDED_EMBEDDER if local.enabled else ""
-        self.embeddings = EmbeddingService(self.router, settings.embeddings.default or embedded)
+        embedding_model = settings.embeddings.default or (EMBEDDED_EMBEDDER if local.enabled else "")
+        self.embeddings = EmbeddingService(self.router, embedding_model)
+        self.knowledge = Knowledge(
+            settings,
+            self._database,
+            self.files,
+            self.router,
+            embedding_model=embedding_model,
+            watched=self.observing.searches,
+        )
         self.models = ModelService(self.router, _shown_providers(settings), int(time.time()))
 
     async def start(self) -> None:
@@ -186,6 +196,7 @@ class Services:
             model = EmbeddedModel(self._local, self._session)
             self.router.add(ProviderEntry(EMBEDDED, model, raw=model, closed_list=True, embedded=True))
         await self._start_tools(self._session)
+        self.knowledge.start()
         self._renewal = asyncio.create_task(self._renew())
 
     async def _start_tools(self, session: aiohttp.ClientSession) -> None:
@@ -198,6 +209,7 @@ class Services:
         )
         self._preparation.remote = self._pool
         self._preparation.reader = HttpPageReader(self._outgoing)
+        self._preparation.passages = self.knowledge.passages
         plugins = self._plugins
         await plugins.open(session, self._given_tools)
         self._preparation.search = plugins.search
@@ -210,6 +222,7 @@ class Services:
         if self._renewal is not None:
             self._renewal.cancel()
         await self._tasks.join(_JOIN_SECONDS)
+        await self.knowledge.stop()
         await self._plugins.close()
         if self._pool is not None:
             await self._pool.close()
@@ -298,4 +311,14 @@ def _shown_providers(settings: Settings) -> list[ShownProvider]:
                 api="inference", provider_id=EMBEDDED, provider_type="inline::local", config={}, health={"status": "OK"}
             )
         )
+    kind = settings.knowledge.index
+    shown.append(
+        ShownProvider(
+            api="vector_io",
+            provider_id=kind,
+            provider_type=f"{'inline' if kind == 'sqlite' else 'remote'}::{kind}",
+            config={},
+            health={"status": "Not Implemented"},
+        )
+    )
     return shown
