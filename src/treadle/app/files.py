@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from importlib.util import find_spec
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from treadle.api.file_sweep import FileSweep
 from treadle.api.files import FileService
 from treadle.backends.blobs_local import LocalBlobs
+from treadle.backends.blobs_s3 import S3Blobs, S3Place
+from treadle.errors import InvalidRequest
 from treadle.http.endpoints import Endpoint
 from treadle.http.routes.files import FileRoutes
+from treadle.ports import Blobs
 from treadle.settings import Settings
 from treadle.store.db import Database
 from treadle.store.files import SqlFiles
@@ -20,7 +26,7 @@ class FileStorage:
     def __init__(self, settings: Settings, database: Database) -> None:
         given = settings.files
         self.rows = SqlFiles(database)
-        self.blobs = LocalBlobs(Path(settings.data_dir) / "blobs")
+        self.blobs, self._close = _blobs(settings)
         self.service = FileService(
             self.rows, self.blobs, max_bytes=given.max_bytes, kept_seconds=given.kept_days * 86_400
         )
@@ -34,4 +40,29 @@ class FileStorage:
 
     async def stop(self) -> None:
         await self._sweep.stop()
-        await self.blobs.close()
+        await self._close()
+
+
+def _blobs(settings: Settings) -> tuple[Blobs, Callable[[], Awaitable[None]]]:
+    """The blobs that `files.url` names, and what lets go of them. InvalidRequest if it names none."""
+    given = settings.files
+    if not given.url:
+        local = LocalBlobs(Path(settings.data_dir) / "blobs")
+        return local, local.close
+    parts = urlsplit(given.url)
+    if parts.scheme != "s3" or not parts.hostname or parts.query or parts.fragment:
+        raise InvalidRequest("files.url: expected s3://bucket or s3://bucket/prefix")
+    if find_spec("aiobotocore") is None:
+        raise InvalidRequest("`files.url` needs aiobotocore: pip install 'treadle[s3]'")
+    prefix = parts.path.strip("/")
+    remote = S3Blobs(
+        S3Place(
+            bucket=parts.netloc,
+            prefix=f"{prefix}/" if prefix else "",
+            endpoint=given.endpoint,
+            region=given.region,
+            key_id=given.key_id,
+            secret=given.key,
+        )
+    )
+    return remote, remote.close

@@ -124,7 +124,8 @@ class _Writing:
         self._size = 0
 
     def begin(self) -> None:
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # the mode is that of the last one only
+        self._folder.mkdir(mode=0o700, exist_ok=True)
         while True:
             path = self._folder / f"{self._place.name}.{os.urandom(6).hex()}"
             self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -57,9 +57,9 @@ class Files(Protocol):
 
 
 class Blobs(Protocol):
-    """Bytes under keys that we make ourselves (`[A-Za-z0-9_-]`), never a caller's names. A key is used once.
+    """Bytes under keys that we make ourselves (`[A-Za-z0-9_-]`, up to 128), never a caller's names. A key is used once.
 
-    StorageFault when the bytes cannot be written, read or removed.
+    ValueError for what is no key. StorageFault when the bytes cannot be written, read or removed.
     """
 
     async def put(self, key: str, parts: AsyncIterator[bytes]) -> int:

@@ -22,12 +22,13 @@ import pytest
 
 from treadle.errors import InvalidRequest, QuotaExceeded, ServerError, UpstreamFault
 from treadle.ports import Capabilities, ChatModel, Embedder, ModelChunk, ModelFunction, ModelMessage, ModelRequest
+from treadle.testing.conformance_blobs import BlobSuite
 from treadle.testing.conformance_store import StoreSuite
 from treadle.testing.gates import Gate
 from treadle.testing.turns import Call, Drop, Raw, Refuse, Reply, Tokens, chunk, sse
 from treadle.testing.upstream import ScriptedUpstream
 
-__all__ = ["EmbedderSuite", "ModelSuite", "StoreSuite"]
+__all__ = ["BlobSuite", "EmbedderSuite", "ModelSuite", "StoreSuite"]
 
 PATIENCE = 10
 
