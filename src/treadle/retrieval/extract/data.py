@@ -15,6 +15,8 @@ ROWS = 200
 """Rows of one block."""
 _LONG_LINE = 2_000
 """Characters. JSON with longer lines is broken into lines of its own."""
+_WIDE_LINE = 200
+"""Characters of a line that may end at any comma."""
 _TOKENS = re.compile(r'"(?:[^"\\]|\\.)*"?|[{}\[\],]|[^"{}\[\],]+', re.S)
 
 
@@ -80,16 +82,18 @@ def _is_lines(text: str) -> bool:
 
 
 def _broken(text: str) -> Iterator[str]:
-    depth = 0
+    """The text with line breaks after the commas between the outermost values, and within those that are long."""
+    depth = width = 0
     for match in _TOKENS.finditer(text):
         part = match.group()
-        if part in "{[":
+        if part.isspace():
+            continue
+        yield part
+        width += len(part)
+        if part in ("{", "["):
             depth += 1
-            yield part + "\n" + " " * min(depth, 16)
-        elif part in "}]":
+        elif part in ("}", "]"):
             depth = max(0, depth - 1)
-            yield part
-        elif part == ",":
-            yield ",\n" + " " * min(depth, 16)
-        elif not part.isspace():
-            yield part
+        elif part == "," and (depth <= 1 or width >= _WIDE_LINE):
+            yield "\n" + " " * min(depth, 16)
+            width = 0

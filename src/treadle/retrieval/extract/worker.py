@@ -74,9 +74,11 @@ def main() -> None:
 def _listen(orders: SimpleQueue[Order], folder: Path) -> None:
     decoder = msgspec.msgpack.Decoder(Order)
     stream = sys.stdin.buffer
-    while head := stream.read(LENGTH.size):
-        orders.put(decoder.decode(stream.read(LENGTH.unpack(head)[0])))
-    _leave(folder)
+    try:
+        while head := stream.read(LENGTH.size):
+            orders.put(decoder.decode(stream.read(LENGTH.unpack(head)[0])))
+    finally:
+        _leave(folder)
 
 
 def _leave(folder: Path) -> None:
