@@ -18,7 +18,7 @@ from treadle.testing.upstream import ScriptedUpstream
 __all__ = ["EMBEDDINGS", "Library", "libraries", "library"]
 
 EMBEDDINGS = "embeddings: {default: scripted/words}"
-FAST = "knowledge: {embedding_retries: 0}"
+FAST = "knowledge: {embedding_retries: 0, wait_seconds: 20}"
 
 
 class Library:

@@ -32,6 +32,7 @@ from schemathesis.specs.openapi.checks import (  # noqa: E402
 
 MODEL = f"{PROVIDER}/scripted"
 EXAMPLES = 8
+KNOWLEDGE = ("embeddings: {default: scripted/words}", "knowledge: {wait_seconds: 20}")
 CHECKS = [not_a_server_error, status_code_conformance, response_schema_conformance, content_type_conformance]
 TAKE_A_MODEL = ("/v1/responses", "/v1/chat", "/v1/completions", "/v1/embeddings")
 # Valid by the schema, and refused all the same.
@@ -61,7 +62,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     folder: Path = tmp_path_factory.mktemp("schemathesis")
     with (
         ScriptedUpstream(default=answer) as upstream,
-        RunningServer(settings_for(folder, upstream.url)) as server,
+        RunningServer(settings_for(folder, upstream.url, *KNOWLEDGE)) as server,
         httpx2.Client(base_url=server.url, timeout=20) as http,
     ):
         response = http.post("/responses", json={"model": MODEL, "input": "Hello"}).json()
@@ -74,9 +75,20 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             "item_id": item["id"],
             "model_id": MODEL,
             "provider_id": PROVIDER,
+            **library(http),
         }
         yield World(schemathesis.openapi.from_url(f"{server.root}/openapi.json"), ids)
         assert upstream.faults == []
+
+
+def library(http: Any) -> dict[str, str]:
+    """A vector store with a file in it that came in a batch."""
+    form = {"purpose": "assistants"}
+    file = http.post("/files", files={"file": ("a.txt", b"An apple pie.")}, data=form).json()["id"]
+    store = http.post("/vector_stores", json={"file_ids": [file]}).json()
+    assert store["file_counts"]["completed"] == 1
+    batch = http.post(f"/vector_stores/{store['id']}/file_batches", json={"file_ids": [file]}).json()["id"]
+    return {"file_id": file, "vector_store_id": store["id"], "batch_id": batch}
 
 
 def steer(case: Any, ids: dict[str, str]) -> None:
@@ -89,6 +101,8 @@ def steer(case: Any, ids: dict[str, str]) -> None:
         return
     if case.operation.path.startswith(TAKE_A_MODEL):
         body["model"] = MODEL
+    if case.operation.path.startswith(("/v1/vector_stores", "/v1/vector-io")):
+        steer_search(body, ids)
     if not case.operation.path.startswith("/v1/responses"):
         return
     for name in IMPOSSIBLE:
@@ -97,6 +111,14 @@ def steer(case: Any, ids: dict[str, str]) -> None:
     for tool in body.get("tools") or ():
         if isinstance(tool, dict) and tool.get("type") not in ("function", "custom", "namespace"):
             tool["type"] = "web_search"
+
+
+def steer_search(body: dict[str, Any], ids: dict[str, str]) -> None:
+    """What exists is named, and what only some models can do is left out."""
+    for name in ("embedding_model", "embedding_dimension", "rewrite_query", "ranking_options", "chunking_strategy"):
+        body.pop(name, None)
+    for name in set(body) & {"file_id", "vector_store_id"}:
+        body[name] = ids[name]
 
 
 def exercise(operation: Any, mode: GenerationMode, ids: dict[str, str]) -> Counter[int]:
@@ -142,7 +164,14 @@ def run(world: World, mode: GenerationMode) -> dict[str, Counter[int]]:
 def test_valid_requests_get_what_the_document_says(world: World) -> None:
     found = run(world, GenerationMode.POSITIVE)
     assert len(found) >= 20
-    for label in ("POST /v1/responses", "POST /v1/chat/completions", "POST /v1/conversations", "GET /v1/models"):
+    search = "POST /v1/vector_stores/{vector_store_id}/search"
+    for label in (
+        "POST /v1/responses",
+        "POST /v1/chat/completions",
+        "POST /v1/conversations",
+        "GET /v1/models",
+        search,
+    ):
         assert found[label][200] >= EXAMPLES // 2, f"{label} is hardly ever reached: {found[label]}"
 
 

@@ -49,7 +49,7 @@ class Attachments:
         *,
         rules: StaticRules,
         default_model: str = "",
-        wait_seconds: float = 1.0,
+        wait_seconds: float = 2.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """`rules` are the sizes of `auto`; `default_model` writes contexts when a request names no model;

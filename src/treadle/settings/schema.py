@@ -263,7 +263,7 @@ class Knowledge(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
             ge=0,
             le=60,
         ),
-    ] = 1.0
+    ] = 2.0
     chunk_tokens: Annotated[
         int, Doc(description="Size of the pieces that documents are cut into, in tokens.", ge=100, le=4096)
     ] = 800
