@@ -31,6 +31,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from treadle.testing.gates import PATIENCE, Gate
 from treadle.testing.mcp_tools import BUILT_IN, FakeTool, Given, Use
+from treadle.testing.serving import QuickServer
 
 Speech = Literal["modern", "handshake", "sse"]
 """Streamable HTTP without sessions (2026), streamable HTTP with a handshake and sessions, or SSE."""
@@ -67,16 +68,6 @@ class Trouble:
 
 UNAUTHORIZED = Trouble(status=401, headers={"www-authenticate": "Bearer"})
 WEB_PAGE = Trouble(status=200, body="<html><title>Welcome</title></html>", content_type="text/html; charset=utf-8")
-
-
-class _Uvicorn(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, ready: Gate) -> None:
-        super().__init__(config)
-        self._ready = ready
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self._ready.set()
 
 
 class FakeMcpServer:
@@ -232,11 +223,11 @@ class FakeMcpServer:
             ws="none",
             interface="asgi3",
         )
-        self._uvicorn = _Uvicorn(config, self._ready)
+        self._uvicorn = QuickServer(config, self._ready)
         self._incarnation = await _Incarnation(self).begin()
         serving = asyncio.create_task(self._uvicorn.serve([listener]))
         await self._stop.wait()
-        self._uvicorn.should_exit = True
+        self._uvicorn.stop()
         await self._end_streams()
         await serving
         await self._incarnation.end()

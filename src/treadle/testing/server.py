@@ -6,9 +6,14 @@ with RunningServer(data_dir, upstream_url) as server:
 
 from __future__ import annotations
 
+import asyncio
+import os
 import threading
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Self
 
@@ -17,28 +22,41 @@ import uvicorn
 from treadle.cli.protocol import Protocol
 from treadle.ports import Observer, ServerTool
 from treadle.settings import Settings, load
+from treadle.store.connect import connect
 from treadle.testing.gates import PATIENCE, Gate
+from treadle.testing.serving import QuickServer
 
+DATABASE = "treadle.sqlite3"
 PROVIDER = "scripted"
 """The name of the provider whose models a test's upstream serves: ids are `scripted/<model>`."""
 
 
 def settings_for(data_dir: Path, upstream_url: str, *extra: str) -> Settings:
-    """Settings with one provider at `upstream_url`. `extra` are further lines of YAML, at the top level."""
+    """Settings with one provider at `upstream_url`. `extra` are further lines of YAML, at the top level.
+
+    A new folder is given an empty database: making one is a process of its own, which takes longer than most tests.
+    """
     file = data_dir / "treadle.yaml"
     lines = [f"data_dir: {data_dir}", "models:", f"  {PROVIDER}: {{kind: openai_chat, url: '{upstream_url}'}}", *extra]
     file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    database = data_dir / DATABASE
+    if not database.exists():
+        with os.fdopen(os.open(database, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as empty:
+            empty.write(_empty_database())
     return load(file, environ={}).require()
 
 
-class _Uvicorn(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, ready: Gate) -> None:
-        super().__init__(config)
-        self._ready = ready
+@cache
+def _empty_database() -> bytes:
+    async def make(path: Path) -> None:
+        database = connect(str(path))
+        await database.start()
+        await database.close()
 
-    async def startup(self, sockets: object = None) -> None:
-        await super().startup()
-        self._ready.set()
+    with TemporaryDirectory() as folder, ThreadPoolExecutor(1) as apart:  # the caller may have a running loop
+        path = Path(folder) / DATABASE
+        apart.submit(asyncio.run, make(path)).result(2 * PATIENCE)
+        return path.read_bytes()
 
 
 class RunningServer:
@@ -63,7 +81,7 @@ class RunningServer:
             lifespan="on",
             timeout_graceful_shutdown=2,
         )
-        self._server = _Uvicorn(config, self._ready)
+        self._server = QuickServer(config, self._ready)
         self._thread = threading.Thread(target=self._server.run, name="treadle-under-test")
 
     @property
@@ -82,6 +100,6 @@ class RunningServer:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._server.should_exit = True
+        self._server.stop()
         self._thread.join(2 * PATIENCE)
         assert not self._thread.is_alive(), "the server did not stop"
