@@ -102,6 +102,8 @@ _PROMISES: dict[str, str] = {
     "bug-63": "Indexing never holds up the server, embeds in batches, and comes to an end on any text and chunk size.",
     "bug-64": "Filters compare by type, decide before anything is ranked, and mean the same for every key and value.",
     "bug-65": "Scores are 0 to 1 in every mode, a threshold is applied once, and ranking options are honoured.",
+    "bug-66": "A filename or an id from outside leads to no path and no header of its own.",
+    "bug-67": "Files and images given by id, by URL or inline reach the model in a form that it takes.",
     "bug-76": "Nobody gets at vector stores, files or batches of others through any endpoint or tool.",
     # Also reported
     "also-connections": "Connections to the model server are closed when the reader leaves.",

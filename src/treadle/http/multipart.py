@@ -16,8 +16,6 @@ from treadle.errors import InvalidRequest, TooLarge, UnsupportedMedia
 MULTIPART = "multipart/form-data"
 
 MAX_PARTS = 64
-MAX_HEADERS = 16_384
-"""Bytes of one part's headers."""
 MAX_FIELD = 65_536
 """Bytes of a field that is not a file."""
 
@@ -66,7 +64,7 @@ async def parts_of(request: Request, limit: int) -> AsyncGenerator[Part, None]:
 
 
 class _Reader:
-    """The parser fed from the request, and what it has found and nobody has taken yet."""
+    """The parser fed from the request, and what it has found and nobody has taken yet. It bounds headers itself."""
 
     def __init__(self, request: Request, limit: int) -> None:
         self._body = _bounded(request, limit)
@@ -84,7 +82,6 @@ class _Reader:
                 "on_end": self._whole,
             },
         )
-        self._headers_size = 0
         self._name, self._value = b"", b""
         self._disposition = ""
         self._complete = False
@@ -106,14 +103,12 @@ class _Reader:
         return self._found.popleft()
 
     def _begin(self) -> None:
-        self._headers_size, self._disposition = 0, ""
+        self._disposition = ""
 
     def _header_name(self, data: bytes, start: int, end: int) -> None:
-        self._count(end - start)
         self._name += data[start:end]
 
     def _header_value(self, data: bytes, start: int, end: int) -> None:
-        self._count(end - start)
         self._value += data[start:end]
 
     def _header(self) -> None:
@@ -132,11 +127,6 @@ class _Reader:
 
     def _whole(self) -> None:
         self._complete = True
-
-    def _count(self, size: int) -> None:
-        self._headers_size += size
-        if self._headers_size > MAX_HEADERS:
-            raise InvalidRequest(f"The headers of a part are larger than {MAX_HEADERS} bytes.")
 
 
 _PLAIN = (b"7bit", b"8bit", b"binary")
