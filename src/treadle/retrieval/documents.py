@@ -6,12 +6,12 @@ import asyncio
 import os
 import shutil
 import tempfile
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Self
 
-from treadle.errors import UnreadableFile
+from treadle.errors import StorageFault, UnreadableFile
 from treadle.ports import Chunk, ChunkRules
 from treadle.retrieval.extract.frames import Batch, Bounds, Order, Piece
 from treadle.retrieval.extract.pool import ProcessPool
@@ -25,10 +25,10 @@ _WRITE = 1024 * 1024
 class DocumentReader:
     """An Extractor. Belongs to one event loop; processes start when they are needed.
 
-    `processes`: how many documents are cut into chunks at a time; whole texts, which requests wait for, are read in a
-    further one, so that they do not queue behind files that are being indexed. `idle_seconds`: how long a process
+    `processes`: how many documents are cut into chunks at a time. Whole texts, which requests wait for, are read in as
+    many others, so that they do not queue behind files that are being indexed. `idle_seconds`: how long a process
     without work is kept. `folder`: where documents are put while they are read (None: the system's place for temporary
-    files).
+    files); StorageFault if they cannot be.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class DocumentReader:
         self._place = folder
         self._folder: Path | None = None
         self._cutting = ProcessPool(processes, idle_seconds)
-        self._showing = ProcessPool(1, idle_seconds)
+        self._showing = ProcessPool(processes, idle_seconds)
 
     async def __aenter__(self) -> Self:
         return self
@@ -115,13 +115,15 @@ class DocumentReader:
     def _private_folder(self) -> Path:
         # Not in a thread, nor is the file in it: what a thread makes for a caller that was cancelled stays for ever.
         if self._folder is None:
-            self._folder = Path(tempfile.mkdtemp(prefix="treadle-documents-", dir=self._place))
+            with _storing():
+                self._folder = Path(tempfile.mkdtemp(prefix="treadle-documents-", dir=self._place))
         return self._folder
 
 
 def _private_file(folder: Path) -> Path:
-    descriptor, name = tempfile.mkstemp(dir=folder)
-    os.close(descriptor)
+    with _storing():
+        descriptor, name = tempfile.mkstemp(dir=folder)
+        os.close(descriptor)
     return Path(name)
 
 
@@ -143,6 +145,14 @@ async def _write(source: AsyncIterator[bytes], path: Path, bounds: Bounds) -> No
 
 def _append(path: Path, data: bytes) -> None:
     # Opened anew, because a thread goes on when its caller is cancelled; never created, because it may be gone by then.
-    with path.open("r+b") as file:
+    with _storing(), path.open("r+b") as file:
         file.seek(0, os.SEEK_END)
         file.write(data)
+
+
+@contextmanager
+def _storing() -> Iterator[None]:
+    try:
+        yield
+    except OSError as fault:
+        raise StorageFault(f"A document cannot be put where it is read ({fault.strerror}).") from fault

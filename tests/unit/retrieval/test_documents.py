@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.retrieval.documents_kit import archive, cut, docx, parts, pdf, words
-from treadle.errors import InvalidRequest, Stopping, UnreadableFile, UnsupportedFile
+from treadle.errors import InvalidRequest, Stopping, StorageFault, UnreadableFile, UnsupportedFile
 from treadle.ports import ChunkRules
 from treadle.retrieval.documents import Bounds, DocumentReader
 from treadle.retrieval.extract import pool
@@ -327,6 +327,21 @@ async def test_a_fault_of_the_source_reaches_the_caller(reader: DocumentReader, 
     assert left(tmp_path) == []
 
 
+async def test_a_place_that_cannot_be_written_to_is_a_fault_of_storage(tmp_path: Path) -> None:
+    async with DocumentReader(folder=tmp_path / "missing") as reader:
+        with pytest.raises(StorageFault, match="No such file"):
+            await reader.text(parts(b"Hello"), "a.txt", 100)
+
+    async def removing() -> AsyncIterator[bytes]:
+        yield b"Hello"
+        for document in left(tmp_path):
+            document.unlink()
+
+    async with DocumentReader(folder=tmp_path) as reader:
+        with pytest.raises(StorageFault, match="No such file"):
+            await reader.text(removing(), "a.txt", 100)
+
+
 async def test_the_source_is_closed_even_if_it_is_not_read_to_its_end(tmp_path: Path) -> None:
     closed = False
 
@@ -434,7 +449,7 @@ MISSING = "import sys\nsys.modules.update(dict.fromkeys({modules!r}))\n"
     [
         ("pypdfium2", "a.pdf", lambda: pdf(["Hello"])),
         ("selectolax", "a.html", lambda: b"<html><p>Hello</html>"),
-        ("charset_normalizer", "a.txt", lambda: "Съешь же ещё этих булок".encode("cp1251")),
+        ("charset_normalizer", "a.txt", lambda: "中文文本的编码检测".encode("gb18030")),
     ],
 )
 async def test_a_missing_parser_is_named_with_its_extra(
