@@ -356,7 +356,7 @@ def test_json_on_one_line_is_broken_between_its_values_and_keeps_every_character
     assert isinstance(block, Code)
     assert "".join(block.text.split()) == "".join(text.split())
     lines = block.text.split("\n")
-    assert [line.strip()[:7] for line in lines] == ['{"a, {"', '1.50e3,', '"c": [1', '"d": {}']
+    assert [line.strip()[:7] for line in lines] == ['{"a, {"', "1.50e3,", '"c": [1', '"d": {}']
     rows = "[" + ",".join(f'{{"id":{number},"name":"n{number}"}}' for number in range(300)) + "]"
     [block] = read(tmp_path, rows.encode(), "a.json")
     assert isinstance(block, Code)
