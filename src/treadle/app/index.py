@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from treadle import ports
-from treadle.errors import ServerError
+from treadle.errors import InvalidRequest, ServerError
 from treadle.ports import Collection, Hit, IndexedChunk, VectorIndex
 from treadle.settings import Settings
 
@@ -83,7 +83,10 @@ class LazyIndex(ports.VectorIndex):
 
 
 def index_of(settings: Settings) -> LazyIndex:
-    """The index that `knowledge.index` names."""
+    """The index that `knowledge.index` names. InvalidRequest for one that there is not."""
+    kind = settings.knowledge.index
+    if kind != "sqlite":
+        raise InvalidRequest(f"knowledge.index: `{kind}` is not available in this version")
     return LazyIndex(lambda: _sqlite(settings))
 
 
