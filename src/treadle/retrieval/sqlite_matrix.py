@@ -9,12 +9,13 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 
 import msgspec
 import numpy
 from numpy.typing import NDArray
 
-from treadle.retrieval import sqlite_rows
+from treadle.retrieval import bm25, sqlite_rows
 from treadle.retrieval.sqlite_rows import FileRow, Integers, Vectors
 from treadle.retrieval.sqlite_threads import Connection
 
@@ -26,6 +27,9 @@ BLOCK = 8192
 
 DEAD_SHARE = 0.25
 """Removed rows that stay in memory, until the rows are copied without them."""
+
+DRIFT = 0.1
+"""How much a collection grows or shrinks before its words are counted anew."""
 
 SELECTIONS = 32
 """Sets of files of a snapshot whose rows are remembered."""
@@ -48,6 +52,9 @@ class Snapshot:
         self.live: Flags | None = None
         """None: all rows."""
         self.count = len(ids)
+        self.frequencies: dict[str, int] = {}
+        """In how many chunks a word was when there were `counted_at` of them."""
+        self.counted_at = self.count
         self._selections: OrderedDict[frozenset[str], Integers] = OrderedDict()
         self._by_id: tuple[Integers, Integers] | None = None
         self._lock = threading.Lock()
@@ -56,10 +63,12 @@ class Snapshot:
     def bytes(self) -> int:
         return 5 * self.ids.nbytes
 
-    @property
-    def mean_length(self) -> float:
+    @cached_property
+    def length_norms(self) -> Floats:
+        """What BM25 adds to a word's count, by row."""
         lengths = self.lengths if self.live is None else self.lengths[self.live]
-        return float(lengths.mean()) if len(lengths) else 0.0
+        mean = max(float(lengths.mean()), 1.0) if len(lengths) else 1.0
+        return bm25.K1 * (1 - bm25.B + bm25.B * self.lengths.astype(numpy.float64) / mean)
 
     def rows_in(self, files: frozenset[str] | None) -> Integers | None:
         """The rows of the files, ascending; None: all rows, live or not."""
@@ -78,18 +87,21 @@ class Snapshot:
                     self._selections.popitem(last=False)
             return found
 
-    def rows_of(self, ids: Integers) -> Integers:
-        """The live rows of those ids that have one."""
+    def rows_of(self, ids: Integers) -> tuple[Integers, Flags]:
+        """The live rows of those ids that have one, and which of the ids these are."""
         with self._lock:
             if self._by_id is None:
                 order = numpy.argsort(self.ids, kind="stable")
                 self._by_id = self.ids[order], order
         known, order = self._by_id
         if not len(known):
-            return known
+            return known, numpy.zeros(len(ids), dtype=numpy.bool_)
         places = numpy.minimum(numpy.searchsorted(known, ids), len(known) - 1)
-        rows: Integers = order[places[known[places] == ids]]
-        return rows if self.live is None else rows[self.live[rows]]
+        rows: Integers = order[places]
+        there: Flags = known[places] == ids
+        if self.live is not None:
+            there &= self.live[rows]
+        return rows[there], there
 
     def without(self, gone: set[int]) -> None:
         """Marks the files of these codes as removed. Only while the snapshot is made."""
@@ -242,6 +254,8 @@ def _following(old: Snapshot, connection: Connection, collection: int, version: 
     added = sorted(there.difference(old.files), key=lambda file: file.published)
     fresh = _appended(old, connection, version, added)
     fresh.without(gone)
+    if abs(fresh.count - old.counted_at) <= DRIFT * old.counted_at:
+        fresh.frequencies, fresh.counted_at = old.frequencies, old.counted_at
     return fresh if fresh.count >= (1 - DEAD_SHARE) * len(fresh.ids) else None
 
 
