@@ -97,6 +97,7 @@ _PROMISES: dict[str, str] = {
     "bug-58": "Credentials of a tool declaration appear in no response, row, log or error.",
     "bug-79": "What a tool returns is data: it approves nothing, calls nothing and closes no mark.",
     # Files and vector stores
+    "bug-59": "Citation marks leave text and deltas however they are cut, and become annotations of what was found.",
     "bug-60": "A completed file is found by the next search and takes room; one without text fails with a reason.",
     "bug-62": "An embedding failure fails its file alone, is counted, and the file can be tried again.",
     "bug-63": "Indexing never holds up the server, embeds in batches, and comes to an end on any text and chunk size.",
@@ -114,6 +115,8 @@ _PROMISES: dict[str, str] = {
     "also-expired-token": "A token that has expired is reported as a need to authenticate, not as a tool's text.",
     "also-unknown-connector": "An unknown connector is a 400 that names it.",
     "also-input-items": "input_items pages over input that came without ids, and refuses bad query values.",
+    "also-search-results": "Results of a file search are shown with their flag only, whole, when made and when read.",
+    "also-templates": "Templates are filled by plain replacement: neither they nor what is put in can reach anything.",
     "also-store-names": "Store names may repeat, odd ids are simply not there, and filtered lists page on.",
     "also-embedding-model": "An unknown embedding model, or one of another dimension, fails when a store is created.",
     # Bad input: a 4xx in the envelope that names the parameter; never a 500, never a dropped connection

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.behaviour.manifest import behaviour
 from tests.unit.engine.search_kit import (
     Desk,
     Shelf,
@@ -256,6 +257,7 @@ def test_of_a_first_passage_that_is_too_long_the_beginning_is_shown() -> None:
     assert found.passages.endswith("词语 …")
 
 
+@behaviour("also-templates")
 def test_templates_are_filled_once_and_nothing_in_a_value_is_read_again() -> None:
     rules = FileSearchRules(
         header="H {query} {num_chunks} {text}",
