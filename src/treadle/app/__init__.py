@@ -31,6 +31,7 @@ from treadle.app.outside import connector_of, open_guard, open_pool
 from treadle.app.plugins import OpenPlugins
 from treadle.backends.outgoing import OutgoingSession
 from treadle.backends.page_reader import HttpPageReader
+from treadle.engine.attachments import Attachments
 from treadle.engine.fusion import RankingDefaults
 from treadle.engine.knowledge import FileSearchRules
 from treadle.engine.prepare import Preparation
@@ -145,6 +146,7 @@ class Services:
             max_seconds=settings.responses.max_seconds,
             search_limit=settings.web_search.limit,
             file_search=_file_search(settings),
+            attachments=Attachments(self.files.service, max_bytes=settings.files.max_input_bytes),
             approvals=SqlApprovals(self._database),
             rules=RemoteRules(
                 connectors=connectors,
@@ -210,6 +212,8 @@ class Services:
         self._preparation.remote = self._pool
         self._preparation.reader = HttpPageReader(self._outgoing)
         self._preparation.passages = self.knowledge.passages
+        self._preparation.attachments.fetcher = self._outgoing
+        self._preparation.attachments.extractor = self.knowledge.extractor
         plugins = self._plugins
         await plugins.open(session, self._given_tools)
         self._preparation.search = plugins.search

@@ -55,13 +55,13 @@ class Knowledge:
         stores, files = SqlVectorStores(database), SqlStoreFiles(database)
         vectors = TextVectors(EmbeddingService(router))
         self._index = index = index_of(settings)
-        self._reader = DocumentReader(
+        self.extractor = DocumentReader(
             bounds=Bounds(seconds=given.extract_seconds, memory_mb=given.extract_memory_mb), processes=given.workers
         )
         self._ingestion = Ingestion(
             SqlIngestionQueue(database),
             storage.blobs,
-            self._reader,
+            self.extractor,
             vectors,
             index,
             ContextWriter(router),
@@ -107,7 +107,7 @@ class Knowledge:
 
     async def stop(self) -> None:
         await self._ingestion.stop()
-        await self._reader.close()
+        await self.extractor.close()
         await self._index.close()
 
 

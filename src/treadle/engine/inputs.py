@@ -197,13 +197,12 @@ def _check_parts(item: Item | ItemReference, at: str) -> None:
         return
     for index, part in enumerate(parts):
         where = f"{at}.{field}[{index}]"
-        if isinstance(part, InputImage) and not part.image_url:
-            _no_file_ids(part.file_id, f"{where}.image_url", f"{where}.file_id")
-        elif isinstance(part, InputFile) and not (part.file_data or part.file_url):
-            _no_file_ids(part.file_id, f"{where}.file_data", f"{where}.file_id")
-
-
-def _no_file_ids(file_id: str | None, missing: str, at: str) -> None:
-    if file_id:
-        raise InvalidRequest("Uploaded files are not available on this server yet; send the data or a URL.", param=at)
-    raise InvalidRequest(f"Missing required parameter: '{missing}'.", param=missing, code="missing_required_parameter")
+        missing = ""
+        if isinstance(part, InputImage) and not (part.image_url or part.file_id):
+            missing = f"{where}.image_url"
+        elif isinstance(part, InputFile) and not (part.file_data or part.file_url or part.file_id):
+            missing = f"{where}.file_data"
+        if missing:
+            raise InvalidRequest(
+                f"Missing required parameter: '{missing}'.", param=missing, code="missing_required_parameter"
+            )

@@ -165,7 +165,7 @@ def _asked(turn: Turn, searched: list[Item]) -> list[ModelMessage]:
     """The messages of the first round, with what was searched for it."""
     plan = turn.plan
     shown = [*plan.shown, *(item for item in searched if not isinstance(item, OpaqueItem))]
-    return render(shown, plan.tools, plan.capabilities, plan.instructions)
+    return render(shown, plan.tools, plan.capabilities, plan.instructions, attached=plan.attached)
 
 
 def _said(turn: Turn, first: int) -> list[ModelMessage]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from msgspec import UNSET, Raw
 
+from treadle.engine.attachments import Attachments
 from treadle.engine.citations import Citable
 from treadle.engine.history import check_outputs, check_sealed, visible
 from treadle.engine.inputs import check_addresses, decode_inputs, resolve
@@ -20,6 +21,7 @@ from treadle.engine.knowledge import (
     offer_file_search,
     recall,
 )
+from treadle.engine.media import Place
 from treadle.engine.recent import History, RecentHistories
 from treadle.engine.render import render
 from treadle.engine.sources import ApprovedCall, RemoteRules, RemoteSource, approved_calls, resolve_sources
@@ -33,6 +35,7 @@ from treadle.ports import (
     Checkpoint,
     Conversations,
     ModelMessage,
+    ModelPart,
     ModelRequest,
     OutputFormat,
     PageReader,
@@ -79,6 +82,7 @@ class Preparation:
     reader: PageReader | None = None
     search_limit: int = 8
     passages: PassageSearch | None = None
+    attachments: Attachments = field(default_factory=Attachments)
     file_search: FileSearchRules = field(default_factory=FileSearchRules)
     tool_seconds: float = 120.0
     max_seconds: float = 3600.0
@@ -98,6 +102,7 @@ class Context:
     base: Checkpoint | None
     history: History
     shown: list[TypedItem]
+    attached: Mapping[Place, ModelPart]
     sources: list[RemoteSource]
     approved: list[ApprovedCall]
     denied: list[str]
@@ -128,6 +133,7 @@ async def prepare(scope: Scope, request: CreateResponse, given: Preparation) -> 
         denied=context.denied,
         claim=_claim(scope, given.approvals) if context.approved or context.denied else None,
         shown=context.shown,
+        attached=context.attached,
         instructions=request.instructions,
         tool_seconds=given.tool_seconds,
         max_seconds=given.max_seconds,
@@ -185,7 +191,8 @@ async def gather(scope: Scope, request: ContextFields, given: Preparation) -> Co
         for item in visible(past, given.sealer.unseal)
         if not (isinstance(item, McpApprovalRequest) and item.id in permitted)  # rendered with its call, once it ran
     ]
-    messages = render(shown, tools, route.capabilities, request.instructions)
+    attached = await given.attachments.find(scope, inputs, shown, route.capabilities)
+    messages = render(shown, tools, route.capabilities, request.instructions, attached=attached)
     if file_search is not None:
         file_search.make_room(messages, route.capabilities)
     return Context(
@@ -196,6 +203,7 @@ async def gather(scope: Scope, request: ContextFields, given: Preparation) -> Co
         base=base,
         history=history,
         shown=shown,
+        attached=attached,
         sources=sources,
         approved=approved,
         denied=denied,

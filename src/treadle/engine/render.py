@@ -14,6 +14,7 @@ from msgspec import UNSET, Raw, Struct
 
 from treadle.engine.calls import is_object, round_of
 from treadle.engine.knowledge import fitted
+from treadle.engine.media import GONE, NO_FILE, NO_IMAGE, Place
 from treadle.engine.toolset import ToolSet, clean_name
 from treadle.engine.untrusted import wrapped
 from treadle.ports import (
@@ -60,8 +61,7 @@ ACCORDING = "According to the text above: "
 """Before the question of a model that cannot call tools. Even a very small one then answers from the passages."""
 NO_OUTPUT = "(This call was not answered.)"
 NO_RESULTS = "(What this found is not known any more.)"
-NO_IMAGE = "[An image stands here; this model does not read images.]"
-NO_FILE = "[A file stands here; this model does not read files.]"
+"""Of a search of ours that was not stored, and that the client brings back without its results."""
 
 
 def render(
@@ -70,12 +70,14 @@ def render(
     capabilities: Capabilities,
     instructions: str | None = None,
     images: Mapping[str, list[ImagePart]] | None = None,
+    attached: Mapping[Place, ModelPart] | None = None,
 ) -> list[ModelMessage]:
     """The messages for a model: instructions once and first, then the items in order.
 
-    `images` are pictures that tools of this turn gave, by item.
+    `images` are pictures that tools of this turn gave, by item; `attached` is what stands for parts that refer to
+    something.
     """
-    drawing = _Drawing(items, tools, capabilities, images or {})
+    drawing = _Drawing(items, tools, capabilities, images or {}, attached or {})
     if instructions:
         drawing.messages.append(ModelMessage(_system_role(capabilities), instructions))
     for index, item in enumerate(items):
@@ -101,6 +103,7 @@ class _Drawing:
         tools: ToolSet,
         capabilities: Capabilities,
         images: Mapping[str, list[ImagePart]],
+        attached: Mapping[Place, ModelPart],
     ) -> None:
         self.messages: list[ModelMessage] = []
         self._tools = tools
@@ -114,6 +117,7 @@ class _Drawing:
         self._round: str | None = None
         """Of the calls in the open message."""
         self._images = images
+        self._attached = attached
         self._verdicts = {item.approval_request_id: item for item in items if isinstance(item, McpApprovalResponse)}
         self._run = {item.approval_request_id for item in items if isinstance(item, McpCall)}
         self._last_search = max((n for n, item in enumerate(items) if isinstance(item, FileSearchRecord)), default=-1)
@@ -237,13 +241,16 @@ class _Drawing:
         given = {"query": action.query, "url": action.url, "pattern": action.pattern}
         arguments = encode({key: value for key, value in given.items() if isinstance(value, str)}).decode()
         name = "web_search" if action.type == "search" else action.type
-        # A search of another server's, or one that was not stored, comes back without its results.
+        if not isinstance(item.results, str) and round_of(item.id) is None:
+            return  # another server's search
         text = wrapped(item.results, item.id or "") if isinstance(item.results, str) else NO_RESULTS
         self._hosted(item.id or "", self._tools.hosted_name("web_search", name), arguments, text)
 
     def _file_search(self, item: FileSearchCall, index: int) -> None:
         told = item.told if isinstance(item, FileSearchRecord) else UNSET
         if not isinstance(told, Told):
+            if round_of(item.id) is None:
+                return  # another server's search
             told = Told(before=NO_RESULTS)
         passages = wrapped(fitted(told.passages, self._can), item.id or "") if told.passages else ""
         text = "\n".join(part for part in (told.before, passages, told.behind) if part)
@@ -273,17 +280,22 @@ class _Drawing:
     def _message(self, item: Message) -> ModelMessage:
         role = item.role if item.role == "user" else _system_role(self._can)
         assert not isinstance(item.content, str)
-        parts = [self._part(part) for part in item.content]
-        return ModelMessage(role, _joined(parts))
+        return ModelMessage(role, _joined(self._parts(item.id, item.content)))
+
+    def _parts(self, item_id: str | None, parts: Sequence[MessagePart]) -> list[ModelPart]:
+        return [self._attached.get((item_id or "", index)) or self._part(part) for index, part in enumerate(parts)]
 
     def _part(self, part: MessagePart) -> ModelPart:
         match part:
             case InputImage():
-                return ImagePart(part.image_url or "", part.detail) if self._can.images else TextPart(NO_IMAGE)
+                if not self._can.images:
+                    return TextPart(NO_IMAGE)
+                return ImagePart(part.image_url, part.detail) if part.image_url else TextPart(GONE)
             case InputFile():
                 if not self._can.files:
                     return TextPart(NO_FILE)
-                return FilePart(part.file_data or part.file_url or "", part.filename)
+                data = part.file_data or part.file_url
+                return FilePart(data, part.filename) if data else TextPart(GONE)
             case InputAudio():
                 return AudioPart(part.input_audio.data, part.input_audio.format)
             case Refusal():
@@ -295,7 +307,7 @@ class _Drawing:
         if isinstance(output.output, str):
             return output.output
         texts: list[str] = []
-        for part in (self._part(part) for part in output.output):
+        for part in self._parts(output.id, output.output):
             if isinstance(part, TextPart):
                 texts.append(part.text)
             else:

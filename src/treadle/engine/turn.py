@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 from msgspec import Raw
 
 from treadle.engine.citations import Citable, Source
+from treadle.engine.media import Place
 from treadle.engine.recent import History
 from treadle.engine.sources import ApprovedCall, RemoteSource
 from treadle.engine.toolset import Binding, ToolSet
@@ -22,6 +23,7 @@ from treadle.ports import (
     Checkpoint,
     ImagePart,
     ModelMessage,
+    ModelPart,
     ModelRequest,
     ModelUsage,
     OutputFormat,
@@ -77,6 +79,8 @@ class Plan:
     """Takes an approval request for this turn; False if another turn has it."""
     shown: list[TypedItem] = field(default_factory=list)
     """What `messages` were rendered from, to render it anew once the remote tools have names."""
+    attached: Mapping[Place, ModelPart] = field(default_factory=dict)
+    """What stands for parts of `shown` that refer to images and files."""
     instructions: str | None = None
     inputs: list[Item]
     """This turn's own input items, as they will be stored."""

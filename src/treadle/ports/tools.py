@@ -142,6 +142,24 @@ class PageReader(Protocol):
         ...
 
 
+class Fetched(Protocol):
+    """What an address holds."""
+
+    @property
+    def content_type(self) -> str: ...
+
+    @property
+    def data(self) -> bytes: ...
+
+
+class Fetcher(Protocol):
+    """Gets what callers name: guarded, bounded in size and time."""
+
+    async def fetch(self, url: str, *, param: str = "url") -> Fetched:
+        """InvalidRequest, naming `param`, for a URL refused on sight; ToolFault for what cannot be had."""
+        ...
+
+
 class Approvals(Protocol):
     """Which approval requests have been answered. An answer counts once, whatever happens afterwards."""
 

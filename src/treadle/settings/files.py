@@ -26,6 +26,10 @@ class Files(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     region: Annotated[str, Doc(description="Its region. Empty: as AWS's own settings of this machine say.")] = ""
     key_id: Annotated[str, Doc(description="Access key id. Empty: as AWS's own settings of this machine say.")] = ""
     key: Annotated[str, Doc(description="Secret access key that belongs to it.", extra={"secret": True})] = ""
+    max_input_bytes: Annotated[
+        int,
+        Doc(description="All images and files that one response may show a model, in bytes.", ge=1),
+    ] = 52428800
     kept_days: Annotated[
         int,
         Doc(

@@ -163,9 +163,7 @@ async def test_a_search_whose_id_is_that_of_something_else_stays_what_it_is(resp
 
 FILES = [
     ({"type": "input_image"}, "input[0].content[0].image_url", "missing_required_parameter"),
-    ({"type": "input_image", "file_id": "file-1"}, "input[0].content[0].file_id", "invalid_value"),
     ({"type": "input_file", "filename": "x"}, "input[0].content[0].file_data", "missing_required_parameter"),
-    ({"type": "input_file", "file_id": "file-1"}, "input[0].content[0].file_id", "invalid_value"),
 ]
 
 
