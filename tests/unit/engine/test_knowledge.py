@@ -335,7 +335,12 @@ def test_a_search_of_a_model_with_more_room_is_cut_for_one_with_less() -> None:
     assert 2000 < len(found.content) < 2700
 
 
-def test_of_another_servers_search_only_the_call_is_known() -> None:
-    items = [user("one"), FileSearchCall(id="fs_1", queries=["q"]), answer("1")]
+def test_of_a_search_that_was_not_stored_only_the_call_is_known() -> None:
+    items = [user("one"), FileSearchCall(id="fs_" + "0" * 34, queries=["q"]), answer("1")]
     assert [one.content for one in render(items, ToolSet(), Capabilities())] == ["one", "", NO_RESULTS, "1"]
     assert [one.content for one in render(items, ToolSet(), Capabilities(tools=False))] == ["one", "1"]
+
+
+def test_another_servers_search_is_not_shown() -> None:
+    items = [user("one"), FileSearchCall(id="fs_1", queries=["q"]), answer("1")]
+    assert [one.content for one in render(items, ToolSet(), Capabilities())] == ["one", "1"]
