@@ -8,6 +8,7 @@ import os
 import random
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
+from io import BytesIO
 
 import aiohttp
 import msgspec
@@ -22,6 +23,8 @@ log = logging.getLogger("treadle.models")
 
 _MAX_BODY = 16_777_216
 """Bytes of a model list or of an answer in one piece."""
+_LARGE_BODY = 262_144
+"""Bytes from which on a request is written in pieces."""
 _MAX_FORWARDED = 67_108_864
 """Bytes of an answer in one piece that is passed on: embeddings are long, and images come as text."""
 _MAX_REFUSAL = 262_144
@@ -239,7 +242,8 @@ class ChatCompletions:
         end = self.endpoint
         return await self._session.post(
             end.url + path,
-            data=body,
+            # Written piece by piece, so that a body with pictures in it does not stop everybody else.
+            data=body if len(body) < _LARGE_BODY else BytesIO(body),
             headers=self._headers(),
             params=end.query,
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=end.connect_timeout, sock_read=end.idle_timeout),
