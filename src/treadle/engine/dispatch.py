@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator
 
 from treadle.engine.assembler import ModelCallMade
 from treadle.engine.calls import BROKEN_ARGUMENTS, Call, announce, conclude, is_object
-from treadle.engine.turn import Turn
+from treadle.engine.turn import Keep, Turn
 from treadle.engine.untrusted import wrapped
 from treadle.errors import ServerError
 from treadle.ids import new_id
@@ -23,6 +23,9 @@ log = logging.getLogger("treadle.dispatch")
 
 MAX_OUTPUT = 262_144
 """Characters of a tool's text that go to the model and the client; the rest is cut with a visible note."""
+MAX_KEPT = 33_554_432
+"""Bytes of the whole text that are kept as a file of the caller."""
+_KEEP_SECONDS = 30.0
 
 
 async def run_calls(turn: Turn, made: list[ModelCallMade]) -> AsyncGenerator[tuple[ModelCallMade, ToolOutcome], None]:
@@ -82,7 +85,7 @@ async def outcome_of(turn: Turn, call: Call, *, may_run: bool = True) -> ToolOut
     except Exception:
         log.exception("the tool %r raised", binding.name[:64])
         return ToolOutcome("The tool failed with an internal error.", failed=True)
-    outcome.text = _fit(outcome.text)
+    outcome.text = await _fitted(turn, binding.name, outcome.text)
     return outcome
 
 
@@ -117,10 +120,34 @@ def _count(turn: Turn, made: ModelCallMade) -> bool:
     return True
 
 
-def _fit(text: str) -> str:
-    """A tool's text within MAX_OUTPUT, and such that it can be written: no halves of surrogate pairs."""
+async def _fitted(turn: Turn, tool: str, text: str) -> str:
+    """A tool's text within MAX_OUTPUT, and such that it can be written: no halves of surrogate pairs. The whole of a
+    longer one is kept as a file, which the note at its end names."""
     if not text.isascii():
         text = text.encode("utf-8", "replace").decode()
-    if len(text) > MAX_OUTPUT:
-        text = text[:MAX_OUTPUT] + f"\n[{len(text) - MAX_OUTPUT} more characters were cut off.]"
-    return text
+    if len(text) <= MAX_OUTPUT:
+        return text
+    note = f"{len(text) - MAX_OUTPUT} more characters were cut off."
+    if turn.plan.keep is not None:
+        note += await _kept(turn.plan.keep, tool, text)
+    return f"{text[:MAX_OUTPUT]}\n[{note}]"
+
+
+async def _kept(keep: Keep, tool: str, text: str) -> str:
+    """Keeps the text, and says where it is or why it is not there. Never raises."""
+    data = text.encode()
+    part = "Full text"
+    if len(data) > MAX_KEPT:
+        text, part = data[:MAX_KEPT].decode("utf-8", "ignore"), f"The first {MAX_KEPT} bytes"
+    del data
+    try:
+        async with asyncio.timeout(_KEEP_SECONDS):
+            row = await keep(f"{tool[:64]}.txt", text)
+    except ServerError as fault:
+        return f" Keeping the full text as a file failed: {fault.message}"
+    except TimeoutError:
+        return f" Keeping the full text as a file took longer than {_KEEP_SECONDS:g} seconds and was given up."
+    except Exception:
+        log.exception("the text of the tool %r could not be kept", tool[:64])
+        return " Keeping the full text as a file failed."
+    return f" {part}: {row.id}, GET /v1/files/{row.id}/content"

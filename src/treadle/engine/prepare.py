@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from msgspec import UNSET, Raw
 
@@ -115,6 +116,7 @@ async def prepare(scope: Scope, request: CreateResponse, given: Preparation) -> 
     _check(request)
     output_format = _output_format(request.text)
     context = await gather(scope, request, given)
+    contents = given.attachments.contents
     include = frozenset(request.include or ())
     want_logprobs = bool(request.top_logprobs) or "message.output_text.logprobs" in include
     return Plan(
@@ -134,6 +136,7 @@ async def prepare(scope: Scope, request: CreateResponse, given: Preparation) -> 
         claim=_claim(scope, given.approvals) if context.approved or context.denied else None,
         shown=context.shown,
         attached=context.attached,
+        keep=None if contents is None or request.store is False else partial(contents.keep, scope),
         instructions=request.instructions,
         tool_seconds=given.tool_seconds,
         max_seconds=given.max_seconds,

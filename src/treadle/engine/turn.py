@@ -21,6 +21,7 @@ from treadle.ports import (
     Capabilities,
     ChatModel,
     Checkpoint,
+    FileRow,
     ImagePart,
     ModelMessage,
     ModelPart,
@@ -40,6 +41,9 @@ from treadle.wire.responses import (
     ResponseError,
     Usage,
 )
+
+Keep = Callable[[str, str], Awaitable[FileRow]]
+"""Takes a filename and a text."""
 
 Reason = Literal["max_output_tokens", "content_filter", "max_iterations_exceeded"]
 
@@ -87,6 +91,8 @@ class Plan:
     output_format: OutputFormat | None = None
     max_infer_iters: int = 10
     max_parallel_tools: int = 8
+    keep: Keep | None = None
+    """Keeps a text as a file of the caller; None for a response of which nothing is to stay."""
     tool_seconds: float = 120.0
     """How long one call of a server tool may take."""
     max_seconds: float = 3600.0
