@@ -1,9 +1,9 @@
 """Which words a text holds, for keyword search. Every index that does not bring its own analysis uses this one, so
 that the same text is found by the same words everywhere.
 
-Words are runs of letters and digits without case and without Latin diacritics. Scripts that put no spaces between words
-(Chinese, Japanese, Thai and others; Korean, whose words carry endings) are cut into single characters and pairs of
-neighbours, since a whole run would only ever match itself.
+Words are runs of letters and digits without case and without Latin diacritics, and English ones are brought to their
+stems. Scripts that put no spaces between words (Chinese, Japanese, Thai and others; Korean, whose words carry endings)
+are cut into single characters and pairs of neighbours, since a whole run would only ever match itself.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator
+
+from treadle.retrieval.stem import stem
 
 VERSION = 1
 """Of the rules below. An index that keeps words has to be built anew when it changes."""
@@ -34,7 +36,7 @@ _DIACRITICS = re.compile("[\u0300-\u036f]+")
 
 def words(text: str) -> list[str]:
     """The words of a text, in order, as often as they occur."""
-    return [word for spaced, word in _runs(text) for word in ([word[:MAX_LENGTH]] if spaced else _pieces(word))]
+    return [word for spaced, run in _runs(text) for word in ([_word(run)] if spaced else [*run, *_pairs(run)])]
 
 
 def query_words(text: str) -> list[str]:
@@ -42,7 +44,7 @@ def query_words(text: str) -> list[str]:
     too common."""
     found: dict[str, None] = {}
     for spaced, run in _runs(text):
-        for word in [run[:MAX_LENGTH]] if spaced else (_pairs(run) or [run]):
+        for word in [_word(run)] if spaced else (_pairs(run) or [run]):
             found[word] = None
             if len(found) == MAX_QUERY_WORDS:
                 return list(found)
@@ -60,8 +62,8 @@ def _runs(text: str) -> Iterator[tuple[bool, str]]:
         yield run[1] is None, run[0]
 
 
-def _pieces(run: str) -> list[str]:
-    return [*run, *_pairs(run)]
+def _word(run: str) -> str:
+    return stem(run[:MAX_LENGTH])
 
 
 def _pairs(run: str) -> list[str]:
