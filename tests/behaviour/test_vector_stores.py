@@ -123,6 +123,8 @@ def test_stores_are_listed_newest_first_in_pages_that_the_client_follows(library
         ),
         ({"chunking_strategy": {"type": "contextual", "contextual": {}}}, "chunking_strategy.contextual.model_id"),
         ({"embedding_dimension": 0}, "embedding_dimension"),
+        ({"embedding_dimension": "0"}, "embedding_dimension"),
+        ({"embedding_dimension": "many"}, "embedding_dimension"),
     ],
 )
 def test_a_request_that_cannot_be_is_refused_by_its_place(library: Library, body: Any, param: str) -> None:
@@ -144,7 +146,7 @@ def test_an_embedding_model_that_is_unknown_or_of_other_size_fails_at_creation(l
     assert (found["param"], found["code"]) == ("embedding_model", "model_not_found")
     assert error(library.post("/vector_stores", {"embedding_dimension": 100}), 400)["param"] == "embedding_dimension"
     assert library.get("/vector_stores?limit=100").json()["data"] == before
-    made = library.post("/vector_stores", {"embedding_dimension": 32, "provider_id": "faiss"}).json()
+    made = library.post("/vector_stores", {"embedding_dimension": "32", "provider_id": "faiss"}).json()
     assert (made["embedding_dimension"], made["embedding_model"]) == (32, "scripted/words")
     assert made["metadata"] == {"embedding_dimension": "32", "provider_id": "faiss"}
     library.add(made["id"], "apple pie")

@@ -120,7 +120,8 @@ class VectorStoreService:
         return VectorStoreDeleted(store_id)
 
     async def _choice(self, request: CreateVectorStore, metadata: dict[str, str]) -> EmbeddingChoice:
-        model, dimensions = request.embedding_model, request.embedding_dimension
+        model = request.embedding_model
+        dimensions = _number(request.embedding_dimension)
         if model is None and (named := metadata.get("embedding_model")) and await self._known(named):
             # OGX's clients may say it there. To others the key means whatever they like.
             model = named
@@ -161,6 +162,14 @@ class VectorStoreService:
             embedding_model=row.embedding_model,
             embedding_dimension=row.dimensions,
         )
+
+
+def _number(given: str | int | None) -> int | None:
+    if isinstance(given, str) and (not given.isdecimal() or int(given) == 0):
+        raise InvalidRequest(
+            "Invalid value for 'embedding_dimension': expected a whole number.", param="embedding_dimension"
+        )
+    return None if given is None else int(given)
 
 
 def _with_choices(metadata: dict[str, str], request: CreateVectorStore) -> dict[str, str]:

@@ -21,6 +21,9 @@ Title = Annotated[str, Meta(max_length=1024)]
 Query = Annotated[str, Meta(min_length=1, max_length=32_768)]
 Tokens = Annotated[int, Meta(ge=100, le=4096)]
 
+Dimension = Annotated[int, Meta(ge=1, le=65536)] | Annotated[str, Meta(min_length=1, max_length=5)]
+"""OGX's clients send digits as text too."""
+
 MAX_BATCH = 2000
 """Files of one batch."""
 
@@ -128,7 +131,7 @@ class CreateVectorStore(msgspec.Struct, kw_only=True):
     """For `file_ids`."""
     metadata: Metadata | None = None
     embedding_model: Annotated[str, Meta(min_length=1, max_length=512)] | None = None
-    embedding_dimension: Annotated[int, Meta(ge=1, le=65536)] | None = None
+    embedding_dimension: Dimension | None = None
     provider_id: Annotated[str, Meta(max_length=512)] | None = None
     """OGX's choice of an index. Here the configuration chooses; it is shown again in the metadata."""
 
