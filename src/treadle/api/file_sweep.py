@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable
 
@@ -16,7 +17,8 @@ log = logging.getLogger("treadle.files")
 SWEEP_SECONDS = 300.0
 ORPHAN_SECONDS = 3600.0
 """Age from which on bytes without a row count as left over. An upload in progress may have its bytes and no row yet;
-what it still sends then is a small form, which has to arrive much sooner."""
+what it still sends then is a small form, which has to arrive much sooner. Such bytes are looked for as often as that:
+it takes a list of all there are."""
 
 _BATCH = 500
 
@@ -39,6 +41,7 @@ class FileSweep:
         self._orphan_seconds = orphan_seconds
         self._clock = clock
         self._task: asyncio.Task[None] | None = None
+        self._listed = -math.inf
 
     def start(self) -> None:
         self._task = asyncio.create_task(self._run(), name="treadle-file-sweep")
@@ -50,7 +53,9 @@ class FileSweep:
 
     async def sweep(self) -> None:
         await self._expired()
-        await self._orphans()
+        if self._clock() - self._listed >= self._orphan_seconds:
+            await self._orphans()
+            self._listed = self._clock()
 
     async def _run(self) -> None:
         while True:

@@ -26,7 +26,7 @@ class FileStorage:
     def __init__(self, settings: Settings, database: Database) -> None:
         given = settings.files
         self.rows = SqlFiles(database)
-        self.blobs, self._close = _blobs(settings)
+        self.blobs, self._close = blobs_of(settings)
         self.service = FileService(
             self.rows, self.blobs, max_bytes=given.max_bytes, kept_seconds=given.kept_days * 86_400
         )
@@ -43,7 +43,7 @@ class FileStorage:
         await self._close()
 
 
-def _blobs(settings: Settings) -> tuple[Blobs, Callable[[], Awaitable[None]]]:
+def blobs_of(settings: Settings) -> tuple[Blobs, Callable[[], Awaitable[None]]]:
     """The blobs that `files.url` names, and what lets go of them. InvalidRequest if it names none."""
     given = settings.files
     if not given.url:
@@ -51,7 +51,7 @@ def _blobs(settings: Settings) -> tuple[Blobs, Callable[[], Awaitable[None]]]:
         return local, local.close
     parts = urlsplit(given.url)
     if parts.scheme != "s3" or not parts.hostname or parts.query or parts.fragment:
-        raise InvalidRequest("files.url: expected s3://bucket or s3://bucket/prefix")
+        raise InvalidRequest("`files.url`: expected s3://bucket or s3://bucket/prefix")
     if find_spec("aiobotocore") is None:
         raise InvalidRequest("`files.url` needs aiobotocore: pip install 'treadle[s3]'")
     prefix = parts.path.strip("/")

@@ -11,6 +11,7 @@ import msgspec
 
 from treadle.access.netguard import OutgoingGuard, parse_entry
 from treadle.app import Services
+from treadle.app.files import blobs_of
 from treadle.app.outside import connector_of, open_guard, open_pool
 from treadle.app.plugins import OpenPlugins
 from treadle.errors import RemoteFault, ServerError, ToolFault
@@ -22,6 +23,7 @@ from treadle.tools.mcp.pool import McpPool
 
 SEARCH_SECONDS = 10.0
 """How long the search service may take; the server itself gives it a little more."""
+_OBJECT_SECONDS = 30.0
 _QUERY = "weather"
 """Something that every search service finds something for."""
 _NAMED = re.compile(r"`([a-z_.]+)`:?\s+")
@@ -49,6 +51,8 @@ async def try_app(settings: Settings, *, compose: bool = True, search_seconds: f
         waits.append(_plugins(settings))
     if settings.connectors:
         waits.append(_connectors(settings))
+    if settings.files.url:
+        waits.append(_objects(settings))
     for part in await asyncio.gather(*waits):
         found += part
     return found
@@ -137,6 +141,25 @@ async def _plugins(settings: Settings) -> list[Trial]:
         finally:
             await plugins.close()
     return found
+
+
+async def _objects(settings: Settings) -> list[Trial]:
+    """Whether the bucket can be listed. Nothing in it is touched."""
+    try:
+        blobs, close = blobs_of(settings)
+    except ServerError as fault:
+        return [] if "files.url" in fault.message else [_blamed(fault.message, "files")]  # the composition told of it
+    try:
+        async with asyncio.timeout(_OBJECT_SECONDS):
+            async for _ in blobs.stored(0):
+                break
+    except TimeoutError:
+        return [Trial("files.url", f"no answer within {_OBJECT_SECONDS:g} s", wrong=True)]
+    except ServerError as fault:
+        return [_blamed(fault.message, "files.url")]
+    finally:
+        await close()
+    return [Trial("files.url", f"{settings.files.url} answers")]
 
 
 def _part(url: str, message: str) -> str:

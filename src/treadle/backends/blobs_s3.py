@@ -26,7 +26,7 @@ T = TypeVar("T")
 PART = 8_388_608
 """Bytes of a part. S3 takes at most 10,000 of them, and none but the last below 5 MiB."""
 READ = 262_144
-_LISTED = 500
+_LISTED = 1000
 
 _KEY = re.compile(r"[A-Za-z0-9_-]{1,128}\Z")
 _ABSENT = frozenset({"NoSuchKey", "404", "NotFound"})

@@ -9,8 +9,9 @@ import pkgutil
 import treadle.store
 from treadle import ports
 
-UNSCOPED = {"SqlIngestionQueue.claim"}
-"""What is done for nobody in particular: a worker takes up whatever waits, and is told for whom."""
+UNSCOPED = {"SqlIngestionQueue.claim", "SqlFiles.expired", "SqlFiles.known"}
+"""What is done for nobody in particular: a worker takes up whatever waits, and is told for whom. The sweep removes what
+has expired, of whomever, and asks which blobs belong to anybody at all."""
 
 
 def stores() -> list[type]:
