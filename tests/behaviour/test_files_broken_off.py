@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -64,6 +65,17 @@ def test_a_server_that_stops_in_the_middle_leaves_nothing(tmp_path: Path, model:
         until(lambda: len(files(tmp_path)) == 1)
     connection.close()
     assert files(tmp_path) == []
+
+
+def test_an_upload_that_stops_is_given_up_and_leaves_nothing(tmp_path: Path, model: ScriptedUpstream) -> None:
+    with (
+        serving(tmp_path, model, "server: {body_timeout_seconds: 0.5}") as api,
+        closing(begin(api.server.url, 3_000_000)) as connection,
+    ):
+        answer = connection.recv(65_536)
+        assert answer.startswith(b"HTTP/1.1 408 ")
+        assert b"The upload has stopped" in answer
+        until(lambda: files(tmp_path) == [])
 
 
 @pytest.mark.slow
