@@ -25,6 +25,11 @@ from treadle.testing.web import FakeWeb
 
 HERE = Path(__file__).parent
 SUITES = ("tests/integration/responses", "tests/integration/conversations")
+VECTORS = tuple(
+    f"tests/integration/vector_io/test_{name}.py" for name in ("openai_vector_stores", "vector_io", "vector_io_filters")
+)
+"""What they find depends on the embedding model, so they run with the embedded one."""
+EMBEDDED = ("local/all-minilm-l6-v2", 384)
 CONNECTOR = "http://localhost:5199/sse"
 """Where the test of connectors starts its server."""
 
@@ -39,18 +44,24 @@ models: {{openai: {{kind: openai_chat, url: "{upstream_url}"}}}}
 outgoing: {{allow: [127.0.0.1, localhost]}}
 connectors: [{{connector_id: test-mcp-connector, url: "{CONNECTOR}"}}]
 mcp: {{untrusted: false}}
+knowledge: {{wait_seconds: 30}}
 web_search: {{kind: searxng, url: "{search_url}"}}
 """
 
 
 def run(archive: Path, url: str, arguments: list[str]) -> str:
-    """What pytest prints."""
+    """What pytest prints; without arguments, for all suites."""
+    if not arguments:
+        return run(archive, url, list(SUITES)) + run(archive, url, list(VECTORS))
+    vectors = any("vector_io" in argument for argument in arguments)
+    embedding, dimensions = EMBEDDED if vectors else (f"openai/{MODELS[-1]}", DIMENSIONS)
     model = f"openai/{MODELS[0]}"
     command = [os.environ["OGX_PYTHON"], "-m", "pytest", "-p", "no:cacheprovider", "--timeout=40", "-rA", "--tb=short"]
     command += [f"--stack-config={url}", "--inference-mode=live", f"--text-model={model}", f"--vision-model={model}"]
-    command += [f"--embedding-model=openai/{MODELS[-1]}", f"--embedding-dimension={DIMENSIONS}"]
-    command += arguments or list(SUITES)
-    env = {**os.environ, "PYTHONPATH": str(archive), "OGX_TEST_INFERENCE_MODE": "live", "OPENAI_API_KEY": "none"}
+    command += [f"--embedding-model={embedding}", f"--embedding-dimension={dimensions}", "-p", "ogx_plugin"]
+    command += arguments
+    paths = os.pathsep.join([str(archive), str(HERE), os.environ.get("OGX_PYTHONPATH", "")]).rstrip(os.pathsep)
+    env = {**os.environ, "PYTHONPATH": paths, "OGX_TEST_INFERENCE_MODE": "live", "OPENAI_API_KEY": "none"}
     for name in ("NO_PROXY", "no_proxy"):
         env[name] = "127.0.0.1,localhost"
     done = subprocess.run(command, cwd=archive, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)

@@ -1,5 +1,6 @@
 #!/bin/sh
-# OGX's own integration tests of responses (with MCP) and conversations, from the unpacked source archive of OGX 1.5.0.
+# OGX's own integration tests of responses (with MCP and file search), conversations and vector stores, from the unpacked
+# source archive of OGX 1.5.0.
 #   conformance/run_ogx.sh DIR [PYTEST ARGUMENT...]
 # The archive is only read. Its tests need Python 3.12 and OGX itself on the client's side: both come from OGX_PYTHON,
 # or from an environment that is made once from PYTHON312 (by default python3.12).
