@@ -32,3 +32,8 @@ def unequal(collection: Collection, dimensions: int) -> InvalidRequest:
         f"The vector store holds vectors of {dimensions} numbers, not of {collection.dimensions}. "
         "Make a new one for another embedding model."
     )
+
+
+def storable(text: str) -> str:
+    """A text as any database takes it: without half surrogate pairs, and with blanks for NUL."""
+    return text.encode("utf-8", "replace").decode().replace("\0", " ")

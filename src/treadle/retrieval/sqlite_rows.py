@@ -9,7 +9,7 @@ import numpy
 from numpy.typing import NDArray
 
 from treadle.ports import Chunk, Collection, IndexedChunk
-from treadle.retrieval.checks import unequal
+from treadle.retrieval.checks import storable, unequal
 from treadle.retrieval.sqlite_threads import Connection
 from treadle.retrieval.words import words
 
@@ -49,9 +49,10 @@ class FileRow(msgspec.Struct, frozen=True):
 
 def as_row(indexed: IndexedChunk) -> Row:
     chunk = indexed.chunk
-    text = chunk.text.encode("utf-8", "replace").decode()  # half a surrogate pair cannot be stored
+    text = storable(chunk.text)
     vector = numpy.asarray(indexed.vector, dtype="<f4").tobytes()
-    return Row(chunk.number, text, chunk.page, chunk.section, vector, words(text))
+    section = None if chunk.section is None else storable(chunk.section)
+    return Row(chunk.number, text, chunk.page, section, vector, words(text))
 
 
 def find(connection: Connection, collection: Collection) -> CollectionRow | None:
