@@ -40,7 +40,8 @@ def test_the_example_runs_as_written(tmp_path: Path) -> None:
             )
         assert ran.returncode == 0, ran.stderr
         assert ran.stdout == "report.pdf 29\nIt says that all is well.\n"
-        assert '"filename":"report.pdf"' in model.requests[0].raw.decode()
+        content = model.requests[0].body["messages"][0]["content"]
+        assert "[File: report.pdf]\nA report that is really text.\n[End of file: report.pdf]" in content
     assert (tmp_path / "copy.pdf").read_bytes() == b"A report that is really text."
 
 

@@ -290,6 +290,7 @@ VENDORS: tuple[Vendor, ...] = (
     Vendor(
         name=GENERIC,
         title="Any other server that speaks chat completions",
+        capabilities=_NO_FILES,  # few such servers take files, and their text every one
         notes="Give its `url`. Used for every section whose name is not in this table.",
     ),
 )
