@@ -248,7 +248,8 @@ class PgVectorIndex(ports.VectorIndex):
                 connection,
                 # All that is put in here are numbers and words of letters and digits.
                 "SELECT name, number, score, text, page, section FROM ("  # noqa: S608
-                f"SELECT name, file, number, round(({weights}) * %(digits)s::float8) / %(digits)s::float8 AS score FROM ("
+                f"SELECT name, file, number, round(({weights}) * %(digits)s::float8) / %(digits)s::float8 AS score "
+                "FROM ("
                 f"SELECT files.name, file, texts.number, {norm} AS norm, {columns} "
                 "FROM treadle_index.texts JOIN treadle_index.files ON files.number = file "
                 f"WHERE terms @@ %(query)s::tsquery AND {_chosen(files)}) counted "

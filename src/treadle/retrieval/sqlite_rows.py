@@ -137,14 +137,13 @@ def chunks_of(connection: Connection, file: int) -> list[tuple[int, int, int]]:
 
 
 def load_vectors(connection: Connection, ids: Sequence[int], into: Vectors) -> None:
-    """Loads the vectors of the ids, in their order."""
+    """Loads the vectors of the ids, in their order; zeros for chunks that were cleared away since."""
+    nothing = bytes(4 * into.shape[1])
     for start in range(0, len(ids), _LOADED):
         part = ids[start : start + _LOADED]
-        found = [
-            connection.execute("SELECT vector FROM vectors WHERE id = ?", (chunk_id,)).fetchone()[0]
-            for chunk_id in part
-        ]
-        into[start : start + len(part)] = numpy.frombuffer(b"".join(found), dtype="<f4").reshape(len(part), -1)
+        rows = [connection.execute("SELECT vector FROM vectors WHERE id = ?", (one,)).fetchone() for one in part]
+        found = b"".join(nothing if row is None else row[0] for row in rows)
+        into[start : start + len(part)] = numpy.frombuffer(found, dtype="<f4").reshape(len(part), -1)
 
 
 def frequency(connection: Connection, collection: int, word: str) -> int:

@@ -337,3 +337,15 @@ async def test_the_event_loop_goes_on_while_the_index_works(index: SqliteIndex) 
     done.set()
     await watching
     assert worst < 0.25, f"the event loop stood still for {worst * 1000:.0f} ms"
+
+
+async def test_chunks_that_were_cleared_away_before_their_vectors_were_loaded_do_no_harm(
+    path: Path, index: SqliteIndex
+) -> None:
+    where = collection()
+    await published(index, where, "a", *(piece(number, "word") for number in range(10)))
+    await published(index, where, "b", piece(0, "word"))
+    assert len(await matching(index, where, "word", limit=100)) == 11  # rows are kept, vectors are not asked for yet
+    await index.remove(where, "b")
+    await until(lambda: rows(path)["files"] == 1)
+    assert await nearest(index, where) == [("a", number) for number in range(10)]
