@@ -91,14 +91,14 @@ class Desk:
         """The events, checked for legal order, and the response."""
         plan = await self.plan(shelf, model, rules, **body)
         turn = Turn(plan, plan.response)
-        events = [json.loads(encode(event)) async for batch in run(turn, _settle) for event in batch]
+        events = [json.loads(encode(event)) async for batch in run(turn, nothing) for event in batch]
         check_sequence(events)
         model.assert_consumed()
         response: dict[str, Any] = events[-1]["response"]
         return events, response
 
 
-async def _settle(turn: Turn) -> None:
+async def nothing(turn: Turn) -> None:
     """Nothing is stored here."""
 
 

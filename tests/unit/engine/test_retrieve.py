@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -16,6 +17,7 @@ from tests.unit.engine.search_kit import (
     database,
     desk,
     migrated,
+    nothing,
     passage,
     path,
     responses,
@@ -23,10 +25,15 @@ from tests.unit.engine.search_kit import (
     tool,
 )
 from treadle.engine.knowledge import MAX_QUERY, FileSearchRules
-from treadle.errors import StorageFault
-from treadle.ports import Capabilities
+from treadle.engine.loop import run
+from treadle.engine.turn import Turn
+from treadle.errors import StorageFault, UpstreamTimeout
+from treadle.ports import Capabilities, PassageQuery, Passages
+from treadle.scope import Scope
 from treadle.testing import ScriptedModel
+from treadle.testing.gates import Gate
 from treadle.testing.scripted import calls, says
+from treadle.testing.sequence import check_sequence
 from treadle.wire.base import encode
 
 __all__ = ["conversations", "database", "desk", "migrated", "path", "responses"]
@@ -201,3 +208,41 @@ async def test_without_a_question_of_this_turn_nothing_is_searched(desk: Desk) -
             input=[msgspec.Raw(encode(item)) for item in given],
         )
         assert (plan.first_search is not None) == searched
+
+
+class SlowShelf(Shelf):
+    """A shelf that is searched for ever."""
+
+    def __init__(self) -> None:
+        super().__init__(vs_1=[])
+        self.searching = Gate()
+
+    async def passages(self, scope: Scope, query: PassageQuery) -> Passages:
+        self.searching.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+@pytest.mark.parametrize("told_why", [True, False])
+async def test_a_turn_that_is_interrupted_while_it_searches_ends_in_order(desk: Desk, told_why: bool) -> None:
+    shelf = SlowShelf()
+    plan = await desk.plan(shelf, ScriptedModel(capabilities=WEAK), tools=[tool("vs_1")])
+    turn = Turn(plan, plan.response)
+    events: list[dict[str, Any]] = []
+
+    async def drain() -> None:
+        async for batch in run(turn, nothing):
+            events.extend(json.loads(encode(event)) for event in batch)
+
+    task = asyncio.create_task(drain())
+    await shelf.searching.wait()
+    turn.interruption = UpstreamTimeout("Too late.") if told_why else None
+    task.cancel()
+    if told_why:
+        await task
+        assert events[-1]["response"]["output"][0]["status"] == "failed"
+    else:
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    check_sequence(events, complete=told_why)
+    assert [json.loads(bytes(raw))["status"] for raw in turn.raws.values()] == ["failed"]
