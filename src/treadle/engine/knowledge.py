@@ -10,6 +10,7 @@ import asyncio
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Literal
 
 import msgspec
@@ -37,7 +38,7 @@ from treadle.wire.base import decode, encode
 from treadle.wire.content import InputText
 from treadle.wire.extensions import RetrieveFirst
 from treadle.wire.hosted import FileSearchDeclaration, file_search_decoder
-from treadle.wire.items import FileSearchCall, FileSearchRecord, FoundPassage, Item, Message, Told
+from treadle.wire.items import FileSearchCall, FileSearchRecord, FoundPassage, Item, Message, Told, WebSearchCall
 from treadle.wire.templates import ANNOTATION, CONTEXT, FOOTER, HEADER, filled
 from treadle.wire.tools import HostedTool
 
@@ -50,6 +51,7 @@ MIN_TOKENS = 200
 """What a search may always show, however full the model's context is."""
 _SEPARATORS = 50
 """Tokens that what stands between passages may take in addition to them."""
+_SEARCHES = (FileSearchCall, WebSearchCall)
 NOTHING = "Nothing was found."
 
 FUNCTION = ModelFunction(
@@ -344,6 +346,8 @@ class Recalled:
 def recall(history: list[Item], inputs: list[Item], rules: FileSearchRules, budget: int) -> Recalled:
     """The items, those of searches with what the model is told of them: a client may have sent one back with its
     results, or kept it in a conversation."""
+    if not any(isinstance(item, _SEARCHES) for item in chain(history, inputs)):
+        return Recalled(history, inputs, Citable(), Numbers())
     _, numbers = citable_in((*history, *inputs))
     history, inputs = _with_told(history, rules, numbers, budget), _with_told(inputs, rules, numbers, budget)
     citable, _ = citable_in((*history, *inputs))
