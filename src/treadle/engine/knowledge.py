@@ -51,7 +51,7 @@ MIN_TOKENS = 200
 """What a search may always show, however full the model's context is."""
 _SEPARATORS = 50
 """Tokens that what stands between passages may take in addition to them."""
-_SEARCHES = (FileSearchCall, WebSearchCall)
+_SEARCHES = frozenset({FileSearchCall, FileSearchRecord, WebSearchCall})
 NOTHING = "Nothing was found."
 
 FUNCTION = ModelFunction(
@@ -346,7 +346,7 @@ class Recalled:
 def recall(history: list[Item], inputs: list[Item], rules: FileSearchRules, budget: int) -> Recalled:
     """The items, those of searches with what the model is told of them: a client may have sent one back with its
     results, or kept it in a conversation."""
-    if not any(isinstance(item, _SEARCHES) for item in chain(history, inputs)):
+    if _SEARCHES.isdisjoint(map(type, chain(history, inputs))):
         return Recalled(history, inputs, Citable(), Numbers())
     _, numbers = citable_in((*history, *inputs))
     history, inputs = _with_told(history, rules, numbers, budget), _with_told(inputs, rules, numbers, budget)
