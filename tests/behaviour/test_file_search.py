@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import pytest
@@ -406,3 +407,28 @@ def test_the_strict_client_reads_every_part_of_it(library: Library, model: Scrip
     assert whole.output[1].content[0].annotations[0].filename == "tea.md"
     again = library.client.responses.retrieve(whole.id, include=[RESULTS])
     assert again.output[0].results == whole.output[0].results
+
+
+def test_the_example_of_the_guide_runs_as_it_is_written(library: Library, model: ScriptedUpstream) -> None:
+    client = library.client
+    url = "https://www.example.com/greatwork.html"
+    page = b"<html><body><h1>Work</h1><p>Great work begins with deciding what to work on.</p></body></html>"
+    model.script(asks("How do you do great work?"), Reply(text="Decide what to work on 【1】."))
+
+    vs = client.vector_stores.create()
+    pseudo_file = io.BytesIO(str(page).encode("utf-8"))
+    file_id = client.files.create(file=(url, pseudo_file, "text/html"), purpose="assistants").id
+    client.vector_stores.files.create(vector_store_id=vs.id, file_id=file_id)
+    resp = client.responses.create(
+        model="scripted/scripted",
+        input="How do you do great work?",
+        tools=[{"type": "file_search", "vector_store_ids": [vs.id]}],
+        include=["file_search_call.results"],
+    )
+
+    assert resp.output[-1].content[-1].text == "Decide what to work on."
+    (result,) = resp.output[0].results
+    assert (result.file_id, result.filename) == (file_id, "greatwork.html")
+    assert "Great work begins with deciding" in result.text
+    (note,) = resp.output[-1].content[-1].annotations
+    assert (note.file_id, note.index) == (file_id, len("Decide what to work on"))
