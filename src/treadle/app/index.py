@@ -14,6 +14,8 @@ from treadle.errors import InvalidRequest, ServerError
 from treadle.ports import Collection, Hit, IndexedChunk, VectorIndex
 from treadle.settings import Settings
 
+_NAMES = {"pgvector": "the Postgres database", "qdrant": "the Qdrant server"}
+
 
 class OpenIndex(VectorIndex, Protocol):
     """An index with a beginning and an end."""
@@ -83,20 +85,39 @@ class LazyIndex(ports.VectorIndex):
 
 
 def index_of(settings: Settings) -> LazyIndex:
-    """The index that `knowledge.index` names. InvalidRequest for one that there is not."""
-    kind = settings.knowledge.index
-    if kind != "sqlite":
-        raise InvalidRequest(f"knowledge.index: `{kind}` is not available in this version")
-    return LazyIndex(lambda: _sqlite(settings))
+    """The index that `knowledge.index` names. InvalidRequest if its address is missing."""
+    given = settings.knowledge
+    if given.index != "sqlite" and not given.index_url:
+        raise InvalidRequest(f"knowledge.index_url: the address of {_NAMES[given.index]} is needed")
+    match given.index:
+        case "sqlite":
+            path = Path(given.index_url) if given.index_url else Path(settings.data_dir) / "vectors.sqlite3"
+            return LazyIndex(lambda: _sqlite(path, given.cache_mb * 1_000_000))
+        case "pgvector":
+            return LazyIndex(lambda: _pgvector(given.index_url))
+        case "qdrant":
+            return LazyIndex(lambda: _qdrant(given.index_url, given.index_key))
 
 
-def _sqlite(settings: Settings) -> OpenIndex:
+def _sqlite(path: Path, cache_bytes: int) -> OpenIndex:
     _require("numpy", "knowledge")
     from treadle.retrieval.sqlite_numpy import SqliteIndex
 
-    given = settings.knowledge
-    path = Path(given.index_url) if given.index_url else Path(settings.data_dir) / "vectors.sqlite3"
-    return SqliteIndex(path, cache_bytes=given.cache_mb * 1_000_000)
+    return SqliteIndex(path, cache_bytes=cache_bytes)
+
+
+def _pgvector(url: str) -> OpenIndex:
+    _require("psycopg_pool", "postgres")
+    from treadle.retrieval.pgvector import PgVectorIndex
+
+    return PgVectorIndex(url)
+
+
+def _qdrant(url: str, key: str) -> OpenIndex:
+    _require("qdrant_client", "qdrant")
+    from treadle.retrieval.qdrant import QdrantIndex
+
+    return QdrantIndex(url, key=key)
 
 
 def _require(module: str, extra: str) -> None:

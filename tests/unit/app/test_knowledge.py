@@ -81,7 +81,8 @@ def settings(folder: Path, *extra: str) -> Settings:
     ("line", "told"),
     [
         ("knowledge: {chunk_tokens: 200, chunk_overlap_tokens: 101}", "knowledge.chunk_overlap_tokens"),
-        ("knowledge: {index: qdrant}", "knowledge.index"),
+        ("knowledge: {index: qdrant}", "knowledge.index_url"),
+        ("knowledge: {index: pgvector}", "knowledge.index_url"),
     ],
 )
 def test_settings_that_cannot_work_end_the_start_with_their_name(tmp_path: Path, line: str, told: str) -> None:
