@@ -33,10 +33,10 @@ from treadle.backends.outgoing import OutgoingSession
 from treadle.backends.page_reader import HttpPageReader
 from treadle.engine.attachments import Attachments
 from treadle.engine.fusion import RankingDefaults
-from treadle.engine.knowledge import FileSearchRules
 from treadle.engine.prepare import Preparation
 from treadle.engine.recent import RecentHistories
 from treadle.engine.sources import RemoteRules
+from treadle.engine.telling import FileSearchRules
 from treadle.http.guard import Guard
 from treadle.http.openapi import OpenApiRoutes
 from treadle.http.routes.admin import AdminRoutes

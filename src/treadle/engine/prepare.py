@@ -14,18 +14,12 @@ from treadle.engine.attachments import Attachments
 from treadle.engine.citations import Citable
 from treadle.engine.history import check_outputs, check_sealed, visible
 from treadle.engine.inputs import check_addresses, decode_inputs, resolve
-from treadle.engine.knowledge import (
-    FileSearchRules,
-    budget_of,
-    check_stores,
-    declared_searches,
-    offer_file_search,
-    recall,
-)
+from treadle.engine.knowledge import check_stores, declared_searches, offer_file_search
 from treadle.engine.media import Place
 from treadle.engine.recent import History, RecentHistories
 from treadle.engine.render import render
 from treadle.engine.sources import ApprovedCall, RemoteRules, RemoteSource, approved_calls, resolve_sources
+from treadle.engine.telling import FileSearchRules, budget_of, recall
 from treadle.engine.toolset import ToolSet, build
 from treadle.engine.turn import FirstSearch, Plan
 from treadle.engine.web import add_web_search

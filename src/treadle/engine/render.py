@@ -13,8 +13,8 @@ import msgspec
 from msgspec import UNSET, Raw, Struct
 
 from treadle.engine.calls import is_object, round_of
-from treadle.engine.knowledge import fitted
 from treadle.engine.media import GONE, NO_FILE, NO_IMAGE, Place
+from treadle.engine.telling import fitted
 from treadle.engine.toolset import ToolSet, clean_name
 from treadle.engine.untrusted import wrapped
 from treadle.ports import (

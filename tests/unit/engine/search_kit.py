@@ -11,9 +11,9 @@ import pytest
 
 from tests.unit.store.conftest import conversations, database, migrated, path, responses
 from treadle.access.sealing import KeySealer
-from treadle.engine.knowledge import FileSearchRules
 from treadle.engine.loop import run
 from treadle.engine.prepare import Preparation, prepare
+from treadle.engine.telling import FileSearchRules
 from treadle.engine.turn import Plan, Turn
 from treadle.errors import NotFound
 from treadle.models.router import ModelRouter, ProviderEntry

@@ -23,8 +23,9 @@ from tests.unit.engine.search_kit import (
     tool,
 )
 from treadle.engine.citations import Numbers
-from treadle.engine.knowledge import MAX_QUERY, FileSearchRules, queries_of, recall, tell, tokens_of
+from treadle.engine.knowledge import MAX_QUERY, queries_of
 from treadle.engine.render import NO_RESULTS, render
+from treadle.engine.telling import FileSearchRules, recall, tell, tokens_of
 from treadle.engine.toolset import ToolSet
 from treadle.engine.untrusted import NOTE, wrapped
 from treadle.errors import InvalidRequest, NotFound, StorageFault

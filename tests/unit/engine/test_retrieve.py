@@ -24,8 +24,9 @@ from tests.unit.engine.search_kit import (
     told,
     tool,
 )
-from treadle.engine.knowledge import MAX_QUERY, FileSearchRules
+from treadle.engine.knowledge import MAX_QUERY
 from treadle.engine.loop import run
+from treadle.engine.telling import FileSearchRules
 from treadle.engine.turn import Turn
 from treadle.errors import StorageFault, UpstreamTimeout
 from treadle.ports import Capabilities, PassageQuery, Passages
