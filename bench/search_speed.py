@@ -1,6 +1,7 @@
-"""What a search in the embedded index costs, at the index itself: no HTTP, no embedding, no attributes.
+"""What a search costs at the index itself: no HTTP, no embedding, no attributes.
 
     python bench/search_speed.py [--chunks 100000] [--dimensions 384] [--files 10000] [--searches 200] [--cache-mb 400]
+    python bench/search_speed.py --index postgresql://...
 
 One collection. Vectors are random directions around a few hundred centres, texts are words with the frequencies of
 natural language (Zipf). A search asks for 10 hits; the filter leaves 3 % of the files. Times are of one search after
@@ -19,7 +20,8 @@ from pathlib import Path
 
 import numpy
 
-from treadle.ports import Chunk, Collection, IndexedChunk
+from treadle.ports import Chunk, Collection, IndexedChunk, VectorIndex
+from treadle.retrieval.pgvector import PgVectorIndex
 from treadle.retrieval.sqlite_numpy import SqliteIndex
 
 VOCABULARY = 60_000
@@ -62,7 +64,7 @@ def memory_mb(field: str) -> float:
     raise RuntimeError(f"no {field}")
 
 
-async def fill(index: SqliteIndex, where: Collection, data: Data, files: int) -> None:
+async def fill(index: VectorIndex, where: Collection, data: Data, files: int) -> None:
     each = data.chunks // files
     started, published = time.perf_counter(), 0.0
     for number in range(files):
@@ -104,7 +106,7 @@ async def lag(seconds: float) -> float:
     return worst * 1e3
 
 
-async def measure(index: SqliteIndex, where: Collection, data: Data, files: int, searches: int) -> None:
+async def measure(index: VectorIndex, where: Collection, data: Data, files: int, searches: int) -> None:
     pick = random.Random(2)
     questions = [data.question(pick.randrange(data.chunks)) for _ in range(searches)]
     few = frozenset(f"file-{number:06}" for number in pick.sample(range(files), max(1, files * 3 // 100)))
@@ -122,14 +124,13 @@ async def measure(index: SqliteIndex, where: Collection, data: Data, files: int,
     def matching(chosen: frozenset[str] | None) -> Callable[[int], Awaitable[object]]:
         return lambda number: index.matching(where, questions[number][1], files=chosen, limit=LIMIT)
 
+    def hybrid(chosen: frozenset[str] | None) -> Callable[[int], Awaitable[object]]:
+        return lambda number: asyncio.gather(nearest(chosen)(number), matching(chosen)(number))
+
     for name, chosen in (("all files", None), ("3 % of files", few)):
         await times(f"nearest, {name}", searches, nearest(chosen))
         await times(f"matching, {name}", searches, matching(chosen))
-        await times(
-            f"hybrid, {name}",
-            searches,
-            lambda number, chosen=chosen: asyncio.gather(nearest(chosen)(number), matching(chosen)(number)),
-        )
+        await times(f"hybrid, {name}", searches, hybrid(chosen))
     late = asyncio.create_task(lag(2.0))
     while not late.done():
         await asyncio.gather(*(nearest(None)(number) for number in range(8)))
@@ -144,7 +145,7 @@ async def measure(index: SqliteIndex, where: Collection, data: Data, files: int,
 
 
 async def recall(
-    index: SqliteIndex,
+    index: VectorIndex,
     where: Collection,
     data: Data,
     questions: list[tuple[list[float], str]],
@@ -167,18 +168,25 @@ async def recall(
 
 async def main(arguments: argparse.Namespace) -> None:
     where = Collection("bench", "store", arguments.dimensions)
+    data = Data(arguments.chunks, arguments.dimensions)
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(arguments.index or f"{folder}/index.sqlite3")
-        made = path.exists()
-        data = Data(arguments.chunks, arguments.dimensions)
-        index = SqliteIndex(path, cache_bytes=arguments.cache_mb * 1_000_000)
+        place = arguments.index or f"{folder}/index.sqlite3"
+
+        def made() -> SqliteIndex | PgVectorIndex:
+            if place.startswith("postgres"):
+                return PgVectorIndex(place)
+            return SqliteIndex(Path(place), cache_bytes=arguments.cache_mb * 1_000_000)
+
+        index = made()
         await index.start()
-        if not made:
+        last = f"file-{arguments.files - 1:06}"
+        if not await index.read(where, last, start=0, limit=1):
             await fill(index, where, data, arguments.files)
             await index.close()
-            index = SqliteIndex(path, cache_bytes=arguments.cache_mb * 1_000_000)
+            index = made()
             await index.start()
-        print(f"file                           {path.stat().st_size / 1e6:8.0f} MB")
+        if isinstance(index, SqliteIndex):
+            print(f"file                           {Path(place).stat().st_size / 1e6:8.0f} MB")
         ours = data.vectors.nbytes / 2**20
         before = memory_mb("VmRSS") - ours
         await measure(index, where, data, arguments.files, arguments.searches)
@@ -193,5 +201,5 @@ if __name__ == "__main__":
     parser.add_argument("--files", type=int, default=10_000)
     parser.add_argument("--searches", type=int, default=200)
     parser.add_argument("--cache-mb", type=int, default=400)
-    parser.add_argument("--index", help="a file that is kept, and used again if it is there")
+    parser.add_argument("--index", default="", help="a file that is kept and used again, or the address of a Postgres")
     asyncio.run(main(parser.parse_args()))

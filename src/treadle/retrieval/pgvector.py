@@ -40,6 +40,12 @@ _MAX_WORDS_BYTES = 900_000
 _MAX_COUNT = 255
 """Postgres remembers no more occurrences of a word in one chunk."""
 
+_KEPT_WORDS = 20_000
+"""Common words that are remembered."""
+
+_DRIFT = 0.1
+"""How much a collection grows or shrinks before its words are counted anew."""
+
 _LOCK = 7_236_125
 """Names the lock that processes take while they make the tables."""
 
@@ -112,6 +118,8 @@ class PgVectorIndex(ports.VectorIndex):
             # Statements are planned anew each time: what is best depends on how many files are looked into.
             kwargs={"autocommit": True, "prepare_threshold": None, "connect_timeout": int(CONNECT_SECONDS)},
         )
+        self._common: dict[tuple[int, str], int] = {}
+        """Words that were too common when their collection had so many chunks."""
 
     async def start(self) -> None:
         """StorageFault if the database cannot be used."""
@@ -224,7 +232,7 @@ class PgVectorIndex(ports.VectorIndex):
             store = await _found(connection, collection)
             if store is None or not store.chunks:
                 return []
-            holding = await _holding(connection, store, wanted)
+            holding = await self._holding(connection, store, wanted)
             telling = bm25.telling(wanted, store.chunks, holding)
             rarities = {
                 word: bm25.rarity(store.chunks, min(holding[word], store.chunks)) for word in telling if holding[word]
@@ -282,6 +290,32 @@ class PgVectorIndex(ports.VectorIndex):
             for number, text, page, section, vector in rows
         ]
 
+    async def _holding(self, connection: Connection, store: _Store, wanted: Sequence[str]) -> dict[str, int]:
+        """How many chunks hold each word; of a common one in a large collection only that it is too many."""
+        large = store.chunks > bm25.MANY_CHUNKS
+        enough = int(bm25.COMMON_SHARE * store.chunks) + 1 if large else store.chunks
+        known = {word: enough for word in wanted if large and self._is_common(store, word)}
+        unknown = [word for word in wanted if word not in known]
+        rows = await _rows(
+            connection,
+            "SELECT (SELECT count(*) FROM (SELECT 1 FROM treadle_index.texts JOIN treadle_index.files "
+            "ON files.number = file WHERE terms @@ wanted::tsquery AND published LIMIT %s) held) "
+            "FROM unnest(%s::text[]) WITH ORDINALITY AS list (wanted, place) ORDER BY place",
+            (enough, [_mark(store.number, word) for word in unknown]),
+        )
+        if len(self._common) > _KEPT_WORDS:
+            self._common.clear()
+        for word, (count,) in zip(unknown, rows, strict=True):
+            known[word] = count
+            if large and count >= enough:
+                self._common[store.number, word] = store.chunks
+        return known
+
+    def _is_common(self, store: _Store, word: str) -> bool:
+        """Counting a word is as much work as it is common, so it is not counted anew before much has changed."""
+        counted_at = self._common.get((store.number, word), 0)
+        return abs(store.chunks - counted_at) <= _DRIFT * counted_at
+
     @asynccontextmanager
     async def _transaction(self) -> AsyncIterator[Connection]:
         async with _faults(), self._pool.connection() as connection, connection.transaction():
@@ -331,19 +365,6 @@ async def _made(connection: Connection, collection: Collection) -> int:
     if found is None:
         raise StorageFault("The vector store is being deleted.")
     return found.number
-
-
-async def _holding(connection: Connection, store: _Store, wanted: Sequence[str]) -> dict[str, int]:
-    """How many chunks hold each word; of a common one in a large collection only that it is too many."""
-    enough = int(bm25.COMMON_SHARE * store.chunks) + 1 if store.chunks > bm25.MANY_CHUNKS else store.chunks
-    rows = await _rows(
-        connection,
-        "SELECT (SELECT count(*) FROM (SELECT 1 FROM treadle_index.texts JOIN treadle_index.files "
-        "ON files.number = file WHERE terms @@ wanted::tsquery AND published LIMIT %s) held) "
-        "FROM unnest(%s::text[]) WITH ORDINALITY AS list (wanted, place) ORDER BY place",
-        (enough, [_mark(store.number, word) for word in wanted]),
-    )
-    return {word: count for word, (count,) in zip(wanted, rows, strict=True)}
 
 
 def _chosen(files: frozenset[str] | None) -> str:
