@@ -12,6 +12,8 @@ PYTHON ?= python3
 VENV ?= .venv
 SERVE_ARGS ?=
 TEST_ARGS ?=
+# Tests run in this many processes, a file in one of them; TEST_WORKERS=0 runs them in order, as debuggers need it.
+TEST_WORKERS ?= 2
 
 BIN := $(VENV)/bin
 PY := $(BIN)/python
@@ -53,7 +55,7 @@ serve: $(SERVE_STAMP)
 	@$(BIN)/treadle go --from-make $(SERVE_ARGS)
 
 test: $(TEST_STAMP)
-	$(PY) -m pytest $(TEST_ARGS)
+	$(PY) -m pytest -n $(TEST_WORKERS) --dist loadfile $(TEST_ARGS)
 
 format: $(DEV_STAMP)
 	$(BIN)/ruff format .
