@@ -61,7 +61,8 @@ class Snapshot:
 
     @property
     def bytes(self) -> int:
-        return 5 * self.ids.nbytes
+        """About: rows, what is derived from them, and names."""
+        return 6 * self.ids.nbytes + 200 * len(self.files) + 4096
 
     @cached_property
     def length_norms(self) -> Floats:
@@ -208,7 +209,7 @@ class Cache:
         with entry.lock:
             snapshot = _refresh(entry, connection, collection, version)
             rows = len(snapshot.ids)
-            if rows * (4 * dimensions + 40) > self._limit:
+            if 4 * rows * dimensions + snapshot.bytes > self._limit:
                 entry.blocks = None
                 return Loaded(snapshot, dimensions)
             blocks = entry.blocks = entry.blocks or Blocks(dimensions)
@@ -249,9 +250,11 @@ def _refresh(entry: _Entry, connection: Connection, collection: int, version: in
 
 def _following(old: Snapshot, connection: Connection, collection: int, version: int) -> Snapshot | None:
     """The next snapshot with the rows of the old one in place. None if too many of them are gone."""
-    there = set(sqlite_rows.published_files(connection, collection))
-    gone = {code for code, file in enumerate(old.files) if file not in there} | old.gone
-    added = sorted(there.difference(old.files), key=lambda file: file.published)
+    added = sqlite_rows.published_files(connection, collection, old.version)
+    gone = set(old.gone)
+    if sqlite_rows.count_published(connection, collection) != len(old.files) - len(gone) + len(added):
+        there = set(sqlite_rows.published_files(connection, collection))
+        gone.update(code for code, file in enumerate(old.files) if file not in there)
     fresh = _appended(old, connection, version, added)
     fresh.without(gone)
     if abs(fresh.count - old.counted_at) <= DRIFT * old.counted_at:
@@ -261,8 +264,8 @@ def _following(old: Snapshot, connection: Connection, collection: int, version: 
 
 def _read(connection: Connection, collection: int, version: int) -> Snapshot:
     empty = numpy.empty(0, dtype=numpy.int64)
-    files = sorted(sqlite_rows.published_files(connection, collection), key=lambda file: file.published)
-    return _appended(Snapshot(version, [], empty, empty, empty, empty), connection, version, files)
+    nothing = Snapshot(version, [], empty, empty, empty, empty)
+    return _appended(nothing, connection, version, sqlite_rows.published_files(connection, collection))
 
 
 def _appended(old: Snapshot, connection: Connection, version: int, added: list[FileRow]) -> Snapshot:

@@ -127,15 +127,18 @@ class SqliteIndex(ports.VectorIndex):
             sqlite_schema.prepare(self._path)
             self._writer = Writer(lambda: sqlite_schema.open_connection(self._path), sqlite_rows.clear)
             self._searchers = Searchers("search", lambda: sqlite_schema.open_for_reading(self._path), SEARCHERS)
-        except sqlite3.Error as error:
-            raise fault(error) from error
-        except OSError as error:
+        except (sqlite3.Error, OSError) as error:
+            self._close()
+            if isinstance(error, sqlite3.Error):
+                raise fault(error) from error
             raise StorageFault(f"The index file cannot be opened: {error.strerror}.") from error
         self._writer.start()
         self._searchers.start()
 
     def _close(self) -> None:
-        for threads in (self._writer, self._searchers):
+        writer, self._writer = self._writer, None
+        searchers, self._searchers = self._searchers, None
+        for threads in (writer, searchers):
             if threads is not None:
                 threads.close()
 

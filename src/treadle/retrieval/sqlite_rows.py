@@ -123,12 +123,20 @@ def clear(connection: Connection) -> bool:
     return True
 
 
-def published_files(connection: Connection, collection: int) -> list[FileRow]:
+def published_files(connection: Connection, collection: int, after: int = 0) -> list[FileRow]:
+    """Those that were published after a version, in the order of their publication."""
     rows = connection.execute(
-        "SELECT number, published, name FROM files WHERE collection = ? AND published > 0 AND name IS NOT NULL",
-        (collection,),
+        "SELECT number, published, name FROM files WHERE collection = ? AND published > ? ORDER BY published",
+        (collection, after),
     )
     return [FileRow(*row) for row in rows]
+
+
+def count_published(connection: Connection, collection: int) -> int:
+    (count,) = connection.execute(
+        "SELECT count(*) FROM files WHERE collection = ? AND published > 0", (collection,)
+    ).fetchone()
+    return int(count)
 
 
 def chunks_of(connection: Connection, file: int) -> list[tuple[int, int, int]]:

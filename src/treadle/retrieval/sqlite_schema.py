@@ -47,9 +47,10 @@ CREATE TABLE files (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
     collection INTEGER NOT NULL,
     name TEXT, -- NULL: removed, and waiting to be cleared away
-    published INTEGER NOT NULL DEFAULT 0, -- the collection's version that it came with; 0: not yet
+    published INTEGER NOT NULL DEFAULT 0, -- the collection's version that it came with; 0: not yet, or removed
     UNIQUE (collection, name)
 );
+CREATE INDEX published_files ON files (collection, published) WHERE published > 0;
 CREATE INDEX removed_files ON files (number) WHERE name IS NULL;
 CREATE TABLE chunks (
     file INTEGER NOT NULL,

@@ -25,7 +25,10 @@ WAITING = 10_000
 """Pieces of work that may wait for one kind of thread; beyond that callers get StorageFault at once."""
 
 GROUP = 32
-"""Pieces of work that are committed, or answered, together at most."""
+"""Pieces of work that are committed together at most."""
+
+JOINED = 8
+"""Searches that are answered together at most. More would save nothing, and all wait for the last."""
 
 IDLE_SECONDS = 1.0
 """How long the writer is idle before it folds the write-ahead log back into the file."""
@@ -121,8 +124,11 @@ class Threads:
         with self._wake:
             self._open = False
             self._wake.notify_all()
-        for thread in self._threads:
-            thread.join()
+        for thread, connection in zip(self._threads, self._connections, strict=True):
+            if thread.ident is None:  # never started
+                connection.close()
+            else:
+                thread.join()
 
     def _put(self, job: _Job) -> asyncio.Future[Any]:
         with self._wake:
@@ -156,10 +162,9 @@ class Searchers(Threads):
                 for job, value in zip(jobs, values, strict=True):
                     job.value = value
             except BaseException as error:  # noqa: BLE001 -- it belongs to the callers, and the thread must go on
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
                 for job in jobs:
                     job.error = _failure(error)
+                _roll_back(connection)
             _deliver(jobs)
 
     def _take(self) -> list[_Job]:
@@ -170,7 +175,7 @@ class Searchers(Threads):
                 return []
             jobs = [self._waiting.popleft()]
             if jobs[0].key is not None:
-                others = [job for job in self._waiting if job.key == jobs[0].key][: GROUP - 1]
+                others = [job for job in self._waiting if job.key == jobs[0].key][: JOINED - 1]
                 for job in others:
                     self._waiting.remove(job)
                 jobs += others
@@ -215,8 +220,7 @@ class Writer(Threads):
             return more
         except sqlite3.Error as error:
             log.warning("what was removed could not be cleared away: %r", error)
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
+            _roll_back(connection)
             return False
 
 
@@ -230,8 +234,16 @@ def _run_group(connection: Connection, jobs: Sequence[_Job]) -> None:
     except BaseException as error:  # noqa: BLE001 -- it belongs to the callers, and the thread must go on
         for job in jobs:
             job.error = _failure(error)
+        _roll_back(connection)
+
+
+def _roll_back(connection: Connection) -> None:
+    """A thread that ended over this would leave everyone waiting."""
+    try:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
+    except sqlite3.Error as error:
+        log.warning("a transaction of the index could not be rolled back: %r", error)
 
 
 def _run_one(connection: Connection, job: _Job) -> None:

@@ -205,7 +205,7 @@ async def test_vectors_are_loaded_once_and_new_ones_are_added_to_them(
 
 
 async def test_searches_use_bounded_memory(path: Path) -> None:
-    room = 3 * 100 * (4 * DIMENSIONS + 40)
+    room = 3 * (100 * (4 * DIMENSIONS + 48) + 4096 + 200)
     index = SqliteIndex(path, cache_bytes=room)
     await index.start()
     stores = [collection() for _ in range(8)]
