@@ -30,6 +30,25 @@ def test_a_chain_lists_once_however_long_it_is(remote: Driver, model: ScriptedUp
     assert roles(sent(model, 8)) == ["user", "assistant", "tool", "assistant"] * 3 + ["user", "assistant", "tool"]
 
 
+@behaviour("bug-12")
+def test_call_ids_that_a_model_uses_again_in_a_chain_stay_with_their_calls(
+    remote: Driver, model: ScriptedUpstream, mcp: FakeMcpServer
+) -> None:
+    look = {"type": "function", "name": "look", "parameters": {"type": "object", "properties": {}}}
+    tools = [declared(mcp), look]
+    previous: str | None = None
+    ids: list[str] = []
+    for turn in range(3):
+        model.script(Reply(calls=[A, Call("look", id="call_0")]), Reply(text="Fine."))
+        asked = remote.create(input="Go.", previous_response_id=previous, tools=tools)
+        ids.append(asked["output"][-1]["call_id"])
+        given = {"type": "function_call_output", "call_id": ids[-1], "output": f"seen {turn}"}
+        previous = remote.create(input=[given], previous_response_id=asked["id"], tools=tools)["id"]
+    assert len(set(ids)) == 3
+    well_formed(sent(model, 6))
+    assert [said for said in outputs(sent(model, 6)) if said.startswith("seen")] == ["seen 0", "seen 1", "seen 2"]
+
+
 @behaviour("bug-49")
 def test_a_warm_pool_lists_nothing_for_new_chains(remote: Driver, model: ScriptedUpstream, mcp: FakeMcpServer) -> None:
     for _ in range(3):

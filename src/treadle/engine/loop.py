@@ -99,7 +99,7 @@ async def _turn(turn: Turn) -> AsyncGenerator[list[Event], None]:
 
 
 async def _rounds(turn: Turn, messages: list[ModelMessage]) -> AsyncGenerator[list[Event], None]:
-    final = False
+    final, turn.asked = False, messages
     started = time.monotonic()
     while True:
         round_, unheard = Round(turn, messages, final=final), True

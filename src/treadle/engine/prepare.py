@@ -109,7 +109,7 @@ async def prepare(scope: Scope, request: CreateResponse, given: Preparation) -> 
     """The plan of a turn. Raises the wire error for anything that cannot be accepted."""
     _check(request)
     output_format = _output_format(request.text)
-    context = await gather(scope, request, given)
+    context = await gather(scope, request, given, ahead=False)
     contents = given.attachments.contents
     include = frozenset(request.include or ())
     want_logprobs = bool(request.top_logprobs) or "message.output_text.logprobs" in include
@@ -139,7 +139,6 @@ async def prepare(scope: Scope, request: CreateResponse, given: Preparation) -> 
         max_infer_iters=request.max_infer_iters or given.max_infer_iters,
         max_parallel_tools=given.max_parallel_tools,
         seal=given.sealer.seal if "reasoning.encrypted_content" in include else None,
-        want_logprobs=want_logprobs,
         include=include,
         base=context.base,
         history=context.history,
@@ -149,8 +148,12 @@ async def prepare(scope: Scope, request: CreateResponse, given: Preparation) -> 
     )
 
 
-async def gather(scope: Scope, request: ContextFields, given: Preparation) -> Context:
-    """History, input, tools and route of a request, rendered for the model."""
+async def gather(scope: Scope, request: ContextFields, given: Preparation, *, ahead: bool = True) -> Context:
+    """History, input, tools and route of a request, rendered for the model.
+
+    Calls of remote tools are shown under names that are known once the tools are listed. `ahead` renders them all the
+    same, under those that are likely; without it `messages` are left to whoever lists the tools.
+    """
     model = request.model or given.default_model
     if not model:
         raise InvalidRequest("Missing required parameter: 'model'.", param="model", code="missing_required_parameter")
@@ -189,7 +192,9 @@ async def gather(scope: Scope, request: ContextFields, given: Preparation) -> Co
         if not (isinstance(item, McpApprovalRequest) and item.id in permitted)  # rendered with its call, once it ran
     ]
     attached = await given.attachments.find(scope, inputs, shown, route.capabilities)
-    messages = render(shown, tools, route.capabilities, request.instructions, attached=attached)
+    messages: list[ModelMessage] = []
+    if ahead or not sources or file_search is not None:
+        messages = render(shown, tools, route.capabilities, request.instructions, attached=attached)
     if file_search is not None:
         file_search.make_room(messages, route.capabilities)
     return Context(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -69,6 +69,7 @@ class Plan:
     request: ModelRequest
     """Everything for the first model call but messages and tools."""
     messages: list[ModelMessage]
+    """Empty where they are rendered only once the remote tools have names."""
     tools: ToolSet
     remote: list[RemoteSource] = field(default_factory=list)
     """MCP servers whose tools have to be listed before the first round."""
@@ -82,7 +83,7 @@ class Plan:
     claim: Callable[[str], Awaitable[bool]] | None = None
     """Takes an approval request for this turn; False if another turn has it."""
     shown: list[TypedItem] = field(default_factory=list)
-    """What `messages` were rendered from, to render it anew once the remote tools have names."""
+    """What `messages` are rendered from."""
     attached: Mapping[Place, ModelPart] = field(default_factory=dict)
     """What stands for parts of `shown` that refer to images and files."""
     instructions: str | None = None
@@ -99,7 +100,6 @@ class Plan:
     """How long the turn may take before no further round is begun."""
     seal: Callable[[str], str] | None = None
     """Encrypts reasoning for the client; set when it asked for it."""
-    want_logprobs: bool = False
     include: frozenset[str] = frozenset()
     base: Checkpoint | None = None
     history: History = field(default_factory=lambda: History([], 0))
@@ -167,6 +167,8 @@ class Turn:
     interruption: ServerError | None = None
     """Set just before the task that runs the turn is cancelled, when it has to end with this fault and be told so.
     Without it, to be cancelled means that nobody listens any more."""
+    asked: Sequence[ModelMessage] = ()
+    """What the first round shows the model."""
     call_ids: set[str] | None = None
     """Ids of the calls in history and output; None until the first call."""
 
@@ -184,7 +186,7 @@ class Turn:
         Some servers count from 0 again in every answer; an output would then belong to two calls (bug case 12).
         """
         if self.call_ids is None:
-            self.call_ids = {call.id for message in self.plan.messages for call in message.calls}
+            self.call_ids = {call.id for message in self.asked for call in message.calls}
         call_id = (given or "")[:64]
         if not call_id or call_id in self.call_ids:
             call_id = new_id("call")

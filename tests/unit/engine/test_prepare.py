@@ -9,17 +9,19 @@ import msgspec
 import pytest
 
 from tests.unit.store.conftest import conversations, database, migrated, path, responses
+from treadle.access.netguard import OutgoingGuard
 from treadle.access.sealing import KeySealer
 from treadle.engine.prepare import Preparation, prepare
 from treadle.engine.recent import RecentHistories
 from treadle.engine.turn import Plan
 from treadle.errors import InvalidRequest
 from treadle.models.router import ModelRouter, ProviderEntry
-from treadle.ports import Capabilities, OutputFormat
+from treadle.ports import Capabilities, OutputFormat, RemoteTools
 from treadle.scope import LOCAL
 from treadle.store.conversations import SqlConversations
 from treadle.store.responses import SqlResponses
 from treadle.testing import ScriptedModel
+from treadle.tools.mcp.pool import McpPool
 from treadle.wire.responses import CreateResponse
 
 __all__ = ["conversations", "database", "migrated", "path", "responses"]
@@ -31,7 +33,9 @@ Prepare = Callable[..., Any]
 def plan(responses: SqlResponses, conversations: SqlConversations) -> Prepare:
     """Prepares a request given as JSON fields. `can` are the model's capabilities."""
 
-    async def prepared(can: Capabilities | None = None, default: str = "", **fields: Any) -> Plan:
+    async def prepared(
+        can: Capabilities | None = None, default: str = "", remote: RemoteTools | None = None, **fields: Any
+    ) -> Plan:
         router = ModelRouter({"fast": "scripted/m"})
         router.add(ProviderEntry("scripted", ScriptedModel(capabilities=can)))
         given = Preparation(
@@ -42,6 +46,7 @@ def plan(responses: SqlResponses, conversations: SqlConversations) -> Prepare:
             server_tools={},
             recent=RecentHistories(),
             default_model=default,
+            remote=remote,
         )
         body = {"model": "scripted/m", "input": "x"} | fields
         return await prepare(LOCAL, msgspec.convert(body, CreateResponse), given)
@@ -76,7 +81,18 @@ async def test_what_was_set_is_passed_on_and_echoed(plan: Prepare) -> None:
     for name, value in fields.items():
         assert getattr(made.request, name) == value
         assert getattr(made.response, name) == value
-    assert made.want_logprobs
+    assert made.request.logprobs
+
+
+async def test_the_messages_are_rendered_once(plan: Prepare) -> None:
+    """Where remote tools have yet to be listed, and their names to be known, that is after they were."""
+    server = {"type": "mcp", "server_label": "a", "server_url": "https://a.example/mcp"}
+    tools = [msgspec.Raw(msgspec.json.encode(server))]
+    pool = McpPool(OutgoingGuard())
+    assert [message.content for message in (await plan(remote=pool)).messages] == ["x"]
+    waiting = await plan(remote=pool, tools=tools)
+    assert (waiting.messages, len(waiting.remote), len(waiting.shown)) == ([], 1, 1)
+    await pool.close()
 
 
 async def test_an_effort_goes_only_to_models_that_take_one(plan: Prepare) -> None:
