@@ -349,3 +349,42 @@ async def test_chunks_that_were_cleared_away_before_their_vectors_were_loaded_do
     await index.remove(where, "b")
     await until(lambda: rows(path)["files"] == 1)
     assert await nearest(index, where) == [("a", number) for number in range(10)]
+
+
+async def test_a_file_that_was_replaced_under_its_name_is_found_as_it_is_now(index: SqliteIndex) -> None:
+    where = collection()
+    await published(index, where, "big", *(piece(number, "big") for number in range(50)))
+    await published(index, where, "a", piece(0, "old word"))
+    await nearest(index, where)
+    await index.remove(where, "a")
+    await published(index, where, "a", piece(1, "new word", (0, 1, 0, 0)))
+    assert await nearest(index, where, (1, 0, 0, 0), "a") == [("a", 1)]
+    assert names(await index.matching(where, "word", files=frozenset({"a"}), limit=10)) == [("a", 1)]
+
+
+async def test_a_search_that_began_before_others_saw_more_sees_it_as_well(
+    index: SqliteIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where, began, gate, calls = collection(), threading.Event(), threading.Event(), []
+    await published(index, where, "a", piece(0))
+    await nearest(index, where)
+    find = sqlite_rows.find
+
+    def held(connection: sqlite3.Connection, wanted: Collection) -> sqlite_rows.CollectionRow | None:
+        found = find(connection, wanted)
+        calls.append(found)
+        if len(calls) == 1:
+            began.set()
+            gate.wait(10)
+        return found
+
+    monkeypatch.setattr(sqlite_rows, "find", held)
+    search = asyncio.ensure_future(nearest(index, where))
+    assert await asyncio.to_thread(began.wait, 10)
+    monkeypatch.setattr(sqlite_rows, "find", find)
+    await published(index, where, "b", piece(0))
+    assert len(await nearest(index, where)) == 2
+    monkeypatch.setattr(sqlite_rows, "find", held)
+    gate.set()
+    assert await search == [("a", 0), ("b", 0)]
+    assert len(calls) == 2, "it did not begin again"
