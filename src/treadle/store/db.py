@@ -17,7 +17,7 @@ Value = str | int | float | bytes | None
 # this is the one place where `Any` stands for "as the schema says".
 Row = tuple[Any, ...]
 
-REVISIONS = ("0001", "0002", "0003", "0004")
+REVISIONS = ("0001", "0002", "0003", "0004", "0005")
 """All schema revisions, oldest first. Kept here so that starting on a current database imports no migration tool."""
 
 HEAD = REVISIONS[-1]

@@ -163,3 +163,69 @@ vector_batch_files = sa.Table(
     sa.Column("batch", sa.Text, sa.ForeignKey("vector_batches.id"), primary_key=True),
     sa.Column("file", sa.Text, primary_key=True),
 )
+
+# Work that outlives its request; the id is that of the response, batch or delivery it makes.
+jobs = sa.Table(
+    "jobs",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("tenant", sa.Text, nullable=False),
+    sa.Column("owner", sa.Text, nullable=False),
+    sa.Column("created_at", sa.BigInteger, nullable=False),  # milliseconds, as the next
+    sa.Column("due_at", sa.BigInteger, nullable=False),
+    sa.Column("attempts", sa.Integer, nullable=False),
+    sa.Column("lease", sa.BigInteger),  # Unix seconds; null: nobody works on it
+    sa.Column("claim", sa.Text),  # of whoever works on it
+    sa.Column("cancelled", sa.SmallInteger, nullable=False),
+    sa.Column("acted", sa.SmallInteger, nullable=False),  # a tool with side effects has run: never run it again
+    sa.Column("payload", sa.LargeBinary, nullable=False),
+)
+sa.Index("jobs_due", jobs.c.kind, jobs.c.due_at)
+
+response_events = sa.Table(
+    "response_events",
+    metadata,
+    sa.Column("response", sa.Text, primary_key=True),
+    sa.Column("first", sa.BigInteger, primary_key=True),  # sequence numbers, both inclusive
+    sa.Column("last", sa.BigInteger, nullable=False),
+    sa.Column("created_at", sa.BigInteger, nullable=False),
+    sa.Column("data", sa.LargeBinary, nullable=False),
+)
+sa.Index("response_events_age", response_events.c.created_at)
+
+prompts = sa.Table(
+    "prompts",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("tenant", sa.Text, nullable=False),
+    sa.Column("owner", sa.Text, nullable=False),
+    sa.Column("created_at", sa.BigInteger, nullable=False),
+    sa.Column("latest", sa.Integer, nullable=False),
+    sa.Column("chosen", sa.Integer, nullable=False),  # the version that is used where none is named
+)
+sa.Index("prompts_page", prompts.c.tenant, prompts.c.owner, prompts.c.created_at, prompts.c.id)
+
+prompt_versions = sa.Table(
+    "prompt_versions",
+    metadata,
+    sa.Column("prompt", sa.Text, sa.ForeignKey("prompts.id"), primary_key=True),
+    sa.Column("version", sa.Integer, primary_key=True),
+    sa.Column("data", sa.LargeBinary, nullable=False),
+)
+
+batches = sa.Table(
+    "batches",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    sa.Column("tenant", sa.Text, nullable=False),
+    sa.Column("owner", sa.Text, nullable=False),
+    sa.Column("created_at", sa.BigInteger, nullable=False),
+    sa.Column("status", sa.Text, nullable=False),
+    sa.Column("idempotency_key", sa.Text),
+    sa.Column("data", sa.LargeBinary, nullable=False),
+)
+sa.Index("batches_page", batches.c.tenant, batches.c.owner, batches.c.created_at, batches.c.id)
+sa.Index("batches_key", batches.c.tenant, batches.c.owner, batches.c.idempotency_key, unique=True,
+         sqlite_where=batches.c.idempotency_key.is_not(None),
+         postgresql_where=batches.c.idempotency_key.is_not(None))  # fmt: skip
