@@ -23,6 +23,7 @@ from treadle.testing.gates import Gate
 from treadle.testing.mcp import FakeMcpServer
 from treadle.testing.mcp_tools import always, text
 from treadle.testing.upstream import Call, Drop, Refuse, Reply, ScriptedUpstream, Tokens
+from treadle.testing.web import FakeWeb
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 CALLER = "b7ad6b7169203331"
@@ -322,7 +323,8 @@ def test_nothing_of_what_was_said_reaches_a_collector(tmp_path: Path, model: Scr
         ),
         Refuse(400, {"error": {"message": f"{canary} refusal"}}),
     )
-    with collecting() as collector, FakeMcpServer(tools=[said, broken]) as mcp:
+    with collecting() as collector, FakeMcpServer(tools=[said, broken]) as mcp, FakeWeb() as web:
+        picture = web.page(f"/{canary}", b"\x89PNG\r\n\x1a\n", "image/png") + f"?key={canary}"
         settings = [
             LOOPBACK,
             f"telemetry: {{enabled: true, endpoint: '{collector.url}', service_name: me, headers: {{x-collector: k}}}}",
@@ -346,9 +348,7 @@ def test_nothing_of_what_was_said_reaches_a_collector(tmp_path: Path, model: Scr
                         {
                             "type": "message",
                             "role": "user",
-                            "content": [
-                                {"type": "input_image", "image_url": f"http://127.0.0.1:1/{canary}?key={canary}"}
-                            ],
+                            "content": [{"type": "input_image", "image_url": picture}],
                         },
                     ],
                     "tools": [mcp_tool, LOOKUP],

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from typing import Any
 
 import pytest
 
 from tests.behaviour.conftest import MODEL, Driver, sent
+from tests.unit.retrieval.documents_kit import pdf
 from treadle.testing.turns import Call, Reply, Tokens
 from treadle.testing.upstream import ScriptedUpstream
 
@@ -31,7 +33,7 @@ PNG = (
     "data:image/png;base64,"
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
-PDF = "data:application/pdf;base64,JVBERi0xLjQK"
+PDF = f"data:application/pdf;base64,{b64encode(pdf(['A dot.'])).decode()}"
 
 
 class Answer(pydantic.BaseModel):  # type: ignore[misc, name-defined, unused-ignore]
@@ -255,7 +257,9 @@ def test_images_and_files_reach_the_model(client: Any, model: ScriptedUpstream) 
     ]
     response = client.responses.create(model=MODEL, input=[{"role": "user", "content": content}])
     assert response.output_text == "A dot."
-    assert [part["type"] for part in sent(model)[0]["content"]] == ["text", "image_url", "file"]
+    # Of this model server nothing is known, so the file is read for it.
+    assert [part["type"] for part in sent(model)[0]["content"]] == ["text", "image_url", "text"]
+    assert "A dot." in sent(model)[0]["content"][2]["text"]
     assert sent(model)[0]["content"][1]["image_url"] == {"url": PNG, "detail": "low"}
 
 
