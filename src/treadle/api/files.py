@@ -136,6 +136,23 @@ class FileService(ports.FileContents):
             await self.undo(scope, file_id)
             raise
 
+    async def write(
+        self,
+        scope: Scope,
+        file_id: str,
+        filename: str,
+        content: AsyncIterator[bytes],
+        purpose: str,
+        seconds: int | None,
+    ) -> FileRow:
+        """A file that the server makes, of any size. `seconds`: how long it lives; None for ever."""
+        size = await self._blobs.put(file_id, content)
+        try:
+            return await self.add(scope, file_id, clean_filename(filename), size, purpose, seconds)
+        except BaseException:
+            await self.undo(scope, file_id)
+            raise
+
     # ------------------------------------------------------------------------------- for uploads only
 
     async def put(self, file_id: str, content: AsyncIterator[bytes]) -> int:

@@ -4,6 +4,7 @@ No `Any` crosses a port. Unless a method says otherwise: cancelling the awaiting
 releases what it held; faults are `treadle.errors.ServerError`s, never foreign exceptions.
 """
 
+from treadle.ports.batches import Batches, BatchPage, BatchResult, BatchRow
 from treadle.ports.knowledge import (
     Blobs,
     Chunk,
@@ -123,6 +124,10 @@ __all__ = [
     "Answer",
     "Approvals",
     "AudioPart",
+    "BatchPage",
+    "BatchResult",
+    "BatchRow",
+    "Batches",
     "Blobs",
     "CallFragment",
     "Capabilities",

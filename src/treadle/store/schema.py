@@ -229,3 +229,13 @@ sa.Index("batches_page", batches.c.tenant, batches.c.owner, batches.c.created_at
 sa.Index("batches_key", batches.c.tenant, batches.c.owner, batches.c.idempotency_key, unique=True,
          sqlite_where=batches.c.idempotency_key.is_not(None),
          postgresql_where=batches.c.idempotency_key.is_not(None))  # fmt: skip
+
+# Lines that are done, until the batch is and they are in its files.
+batch_results = sa.Table(
+    "batch_results",
+    metadata,
+    sa.Column("batch", sa.Text, sa.ForeignKey("batches.id"), primary_key=True),
+    sa.Column("line", sa.Integer, primary_key=True),
+    sa.Column("failed", sa.SmallInteger, nullable=False),
+    sa.Column("data", sa.LargeBinary, nullable=False),
+)

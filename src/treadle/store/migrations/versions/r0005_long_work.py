@@ -71,3 +71,10 @@ def upgrade() -> None:
         sqlite_where=keyed,
         postgresql_where=keyed,
     )
+    op.create_table(
+        "batch_results",
+        sa.Column("batch", sa.Text, sa.ForeignKey("batches.id"), primary_key=True),
+        sa.Column("line", sa.Integer, primary_key=True),
+        sa.Column("failed", sa.SmallInteger, nullable=False),
+        sa.Column("data", sa.LargeBinary, nullable=False),
+    )
