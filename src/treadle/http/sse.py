@@ -233,12 +233,17 @@ def framed(batch: list[Event]) -> bytes:
         if prefix is None:
             prefix = _NAMES[kind] = b"event: " + name_of(event).encode() + b"\ndata: "
         buffer += prefix
-        start = len(buffer)
-        encode_into(event, buffer, -1)
-        if buffer.find(b"\xe2\x80", start) >= 0 or buffer.find(b"\xc2\x85", start) >= 0:
-            buffer[start:] = _escaped(bytes(buffer[start:]))
+        append_json(event, buffer)
         buffer += b"\n\n"
     return bytes(buffer)
+
+
+def append_json(event: Event, buffer: bytearray) -> None:
+    """An event as clients get it, over whatever transport."""
+    start = len(buffer)
+    encode_into(event, buffer, -1)
+    if buffer.find(b"\xe2\x80", start) >= 0 or buffer.find(b"\xc2\x85", start) >= 0:
+        buffer[start:] = _escaped(bytes(buffer[start:]))
 
 
 def _escaped(data: bytes) -> bytes:
