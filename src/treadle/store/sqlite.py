@@ -1,4 +1,4 @@
-"""The SQLite engine: opening a file, its settings, its schema. SQLite's own SQL is here and in `workers.py` only."""
+"""The SQLite engine: opening a file, its settings, its schema. SQLite's own SQL is here and in `sqlite_workers.py`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from treadle.errors import StorageFault
 from treadle.store import migrate
 from treadle.store.db import Connection
 from treadle.store.lock import FileLock
-from treadle.store.workers import BUSY_MILLISECONDS, Readers, SqliteConnection, Writer, fault
+from treadle.store.sqlite_workers import BUSY_MILLISECONDS, Readers, SqliteConnection, Writer, fault
 
 T = TypeVar("T")
 
@@ -61,7 +61,7 @@ class Sqlite:
     def write(self, work: Callable[[Connection], T]) -> Awaitable[T]:
         if self._writer is None:
             raise StorageFault("The database is not open.")
-        return self._writer.submit(work)
+        return self._writer.submit(work, writes=True)
 
     def _start(self) -> None:
         if sqlite3.sqlite_version_info < OLDEST_SQLITE:
@@ -72,8 +72,8 @@ class Sqlite:
             self._lock.take()
             self._prepare()
             self._lock.share()
-            self._writer = Writer("writer", self._open, 1)
-            self._readers = Readers("reader", self._open_for_reading, READERS)
+            self._writer = Writer("writer", [SqliteConnection(self._open())])
+            self._readers = Readers("reader", [SqliteConnection(self._open_for_reading()) for _ in range(READERS)])
         except BaseException as error:
             self._lock.release()
             if isinstance(error, sqlite3.Error):

@@ -1,100 +1,47 @@
-"""The threads on which SQLite runs: a writer that commits in groups, and readers.
+"""The threads on which a database runs: a bounded queue of work, and results that go back to their event loops.
 
-One commit for everything that was waiting makes full durability nearly free under load (one sync per group, not per
-write), and a single writer means that no write of this process ever finds the database locked by another.
+What a thread does with its connection is the engine's: `sqlite_workers.py`, `postgres.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from queue import Empty, SimpleQueue
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from queue import SimpleQueue
+from time import monotonic
+from typing import Any, Generic, TypeVar
 
 from treadle.errors import StorageFault
-from treadle.store.db import Connection, Row, Value
+from treadle.store.db import Connection
 
 T = TypeVar("T")
+C = TypeVar("C")
 
 log = logging.getLogger(__name__)
 
 WAITING = 10_000
 """Pieces of work that may wait for one kind of worker; beyond that callers get StorageFault at once."""
 
-GROUP = 128
-"""Writes per commit at most, so that the first of a long queue does not wait for the last."""
-
-IDLE_SECONDS = 1.0
-"""How long the writer is idle before it folds the write-ahead log back into the file."""
-
-BUSY_MILLISECONDS = 30_000
-"""How long a transaction waits for one of another process."""
-
-
-class SqliteConnection:
-    """A `db.Connection` over one sqlite3 connection. For one thread at a time."""
-
-    def __init__(self, raw: sqlite3.Connection) -> None:
-        self.raw = raw
-        self._cursor = raw.cursor()
-
-    def execute(self, sql: str, params: Sequence[Value] = ()) -> list[Row]:
-        return self._cursor.execute(sql, params).fetchall()
-
-    def change(self, sql: str, params: Sequence[Value] = ()) -> int:
-        return self._cursor.execute(sql, params).rowcount
-
-    def executemany(self, sql: str, rows: Iterable[Sequence[Value]]) -> None:
-        self._cursor.executemany(sql, rows)
-
-
-def fault(error: sqlite3.Error) -> StorageFault:
-    """What callers may know about `error`: its kind, and neither SQL nor data."""
-    name = getattr(error, "sqlite_errorname", "SQLITE_ERROR")
-    known = {
-        "SQLITE_BUSY": "The database is busy.",
-        "SQLITE_FULL": "The database's disk is full.",
-        "SQLITE_READONLY": "The database cannot be written.",
-        "SQLITE_CORRUPT": "The database file is damaged.",
-        "SQLITE_NOTADB": "The database file is not a database.",
-    }
-    result = StorageFault(known.get(name, f"The database failed ({name})."))
-    result.__cause__ = error
-    return result
-
-
-def _failure(error: BaseException) -> BaseException:
-    """What the waiter gets to see. A future cannot carry StopIteration."""
-    if isinstance(error, sqlite3.Error):
-        return fault(error)
-    return RuntimeError("work raised StopIteration") if isinstance(error, StopIteration) else error
-
 
 class Job:
     """A piece of work and whoever waits for it. Exactly one of `value` and `error` counts once it has run."""
 
-    __slots__ = ("error", "future", "loop", "value", "work")
+    __slots__ = ("asked", "error", "future", "loop", "value", "work", "writes")
 
-    def __init__(self, work: Callable[[Connection], object], loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, work: Callable[[Connection], object], loop: asyncio.AbstractEventLoop, *, writes: bool) -> None:
         self.work = work
+        self.writes = writes
+        self.asked = monotonic()
         self.loop = loop
         self.future: asyncio.Future[Any] = loop.create_future()
         self.value: object = None
         self.error: BaseException | None = None
 
-
-def _resolve(jobs: list[Job]) -> None:
-    for job in jobs:
-        if job.future.done():  # its waiter was cancelled
-            if job.error is not None:
-                log.warning("work failed after its caller had gone: %r", job.error)
-        elif job.error is not None:
-            job.future.set_exception(job.error)
-        else:
-            job.future.set_result(job.value)
+    def fail(self, error: BaseException) -> None:
+        # A future cannot carry StopIteration.
+        self.error = RuntimeError("work raised StopIteration") if isinstance(error, StopIteration) else error
 
 
 def deliver(jobs: list[Job]) -> None:
@@ -109,17 +56,28 @@ def deliver(jobs: list[Job]) -> None:
             log.warning("%d results came after their event loop was closed", len(group))
 
 
-class Workers:
-    """Threads that share a queue of jobs. `loop_body` runs in each until it takes a `None` from the queue."""
+def _resolve(jobs: list[Job]) -> None:
+    for job in jobs:
+        if job.future.done():  # its waiter was cancelled
+            if job.error is not None:
+                log.warning("work failed after its caller had gone: %r", job.error)
+        elif job.error is not None:
+            job.future.set_exception(job.error)
+        else:
+            job.future.set_result(job.value)
 
-    def __init__(self, name: str, open_connection: Callable[[], sqlite3.Connection], count: int) -> None:
+
+class Workers(Generic[C]):
+    """Threads that share a queue of jobs, one for each of `connections`. `serve` runs in each until it takes a `None`
+    from the queue; then `release` lets go of the connection."""
+
+    def __init__(self, name: str, connections: Sequence[C]) -> None:
         self._queue: SimpleQueue[Job | None] = SimpleQueue()
         self._gate = threading.Lock()  # so that nothing enters the queue behind the end mark
         self._open = False
-        self._connections = [SqliteConnection(open_connection()) for _ in range(count)]
         self._threads = [
             threading.Thread(target=self._run, args=(connection,), name=f"treadle-{name}", daemon=True)
-            for connection in self._connections
+            for connection in connections
         ]
 
     def start(self) -> None:
@@ -127,9 +85,9 @@ class Workers:
         for thread in self._threads:
             thread.start()
 
-    def submit(self, work: Callable[[Connection], T]) -> asyncio.Future[T]:
+    def submit(self, work: Callable[[Connection], T], *, writes: bool = False) -> asyncio.Future[T]:
         """Must be called in an event loop. StorageFault when closed or when too much is waiting."""
-        job = Job(work, asyncio.get_running_loop())
+        job = Job(work, asyncio.get_running_loop(), writes=writes)
         with self._gate:
             if not self._open:
                 raise StorageFault("The database is closed.")
@@ -149,99 +107,14 @@ class Workers:
         for thread in self._threads:
             thread.join()
 
-    def _run(self, connection: SqliteConnection) -> None:
+    def _run(self, connection: C) -> None:
         try:
             self.serve(connection)
         finally:
-            connection.raw.close()
+            self.release(connection)
 
-    def serve(self, connection: SqliteConnection) -> None:
+    def serve(self, connection: C) -> None:
         raise NotImplementedError
 
-
-class Readers(Workers):
-    """Each piece of work sees one snapshot."""
-
-    def serve(self, connection: SqliteConnection) -> None:
-        while (job := self._queue.get()) is not None:
-            try:
-                connection.execute("BEGIN")
-                job.value = job.work(connection)
-                connection.execute("COMMIT")
-            except BaseException as error:  # noqa: BLE001 -- it belongs to the waiter, and the thread must go on
-                job.error = _failure(error)
-                if connection.raw.in_transaction:
-                    connection.execute("ROLLBACK")
-            deliver([job])
-
-
-class Writer(Workers):
-    """Takes all that waits, runs each piece in its own savepoint, commits once, and only then tells the waiters."""
-
-    def serve(self, connection: SqliteConnection) -> None:
-        dirty, ended = False, False
-        while not ended:
-            try:
-                first = self._queue.get(timeout=IDLE_SECONDS if dirty else None)
-            except Empty:
-                dirty = not _fold_log(connection)
-                continue
-            jobs, ended = self._drain(first)
-            if jobs:
-                _run_group(connection, jobs)
-                deliver(jobs)
-                dirty = True
-
-    def _drain(self, first: Job | None) -> tuple[list[Job], bool]:
-        jobs: list[Job] = []
-        job = first
-        try:
-            while job is not None:
-                jobs.append(job)
-                if len(jobs) == GROUP:
-                    return jobs, False
-                job = self._queue.get_nowait()
-        except Empty:
-            return jobs, False
-        return jobs, True
-
-
-def _run_group(connection: SqliteConnection, jobs: list[Job]) -> None:
-    """Runs `jobs` in one transaction. Any fault of the transaction itself is the fault of every one of them."""
-    try:
-        connection.execute("BEGIN IMMEDIATE")
-        for job in jobs:
-            _run_one(connection, job)
-        connection.execute("COMMIT")
-    except BaseException as error:  # noqa: BLE001 -- it belongs to the waiters, and the thread must go on
-        for job in jobs:
-            job.error = _failure(error)
-        if connection.raw.in_transaction:
-            connection.execute("ROLLBACK")
-
-
-def _run_one(connection: SqliteConnection, job: Job) -> None:
-    connection.execute("SAVEPOINT one")
-    try:
-        job.value = job.work(connection)
-    except BaseException as error:
-        # Some faults (disk full, out of memory) end the whole transaction: then the whole group has failed.
-        if not connection.raw.in_transaction:
-            raise
-        job.error = _failure(error)
-        connection.execute("ROLLBACK TO one")
-    connection.execute("RELEASE one")
-
-
-def _fold_log(connection: SqliteConnection) -> bool:
-    """Moves the log into the file and empties it; gives whether that worked. Readers and other processes may be in
-    the way: then a later idle moment does it."""
-    try:
-        connection.execute("PRAGMA busy_timeout = 20")
-        ((busy, _, _),) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        return not busy
-    except sqlite3.Error as error:
-        log.warning("the write-ahead log could not be folded: %r", error)
-        return True
-    finally:
-        connection.execute(f"PRAGMA busy_timeout = {BUSY_MILLISECONDS}")
+    def release(self, connection: C) -> None:
+        raise NotImplementedError

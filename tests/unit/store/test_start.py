@@ -228,4 +228,4 @@ async def test_a_process_that_is_not_alone_leaves_running_responses_to_their_lea
 def test_words_that_only_sqlite_knows_are_in_the_files_of_its_engine_only() -> None:
     ours = re.compile(r"\b(PRAGMA|ROWID|sqlite_master|IMMEDIATE|json_\w+|GLOB)\b|INSERT OR|IFNULL|\bIS NOT \?")
     found = {file.name for file in Path(treadle.store.__path__[0]).glob("*.py") if ours.search(file.read_text("utf-8"))}
-    assert found == {"sqlite.py", "workers.py", "migrate.py"}
+    assert found == {"sqlite.py", "sqlite_workers.py", "migrate.py"}

@@ -228,10 +228,10 @@ def text_of(characters: int, n: int) -> str:
 
 
 @pytest.mark.parametrize(("asked", "answered"), [(1000, 1400), (1200, 1200), (200, 2200)])
-async def test_a_chat_takes_at_most_twice_its_text_on_disk(
+async def test_a_chat_takes_less_than_twice_its_text_on_disk(
     migrated: Path, tmp_path: Path, asked: int, answered: int
 ) -> None:
-    """60 turns, 144 KB of text; all fixed overhead counts."""
+    """60 turns, 144 KB of text; what an empty database takes does not count, since it grows with every table."""
     file = Path(shutil.copy(migrated, tmp_path / "chat.db"))
     database = Sqlite(file)
     await database.start()
@@ -247,4 +247,4 @@ async def test_a_chat_takes_at_most_twice_its_text_on_disk(
         wanted.row.data = b'{"instructions":"%s"}' % (b"i" * 330)
         base, previous = await responses.settle(ALICE, wanted), wanted.row.id
     await database.close()
-    assert file.stat().st_size < 2 * 60 * (asked + answered)
+    assert file.stat().st_size - migrated.stat().st_size < 1.75 * 60 * (asked + answered)
