@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -78,11 +78,12 @@ def upstream() -> Iterator[tuple[Process, str]]:
 
 
 @contextmanager
-def server(upstream_url: str, data: Path) -> Iterator[tuple[Process, int]]:
-    """A Treadle server over the scripted upstream, and its port."""
+def server(upstream_url: str, data: Path, settings: Mapping[str, str] | None = None) -> Iterator[tuple[Process, int]]:
+    """A Treadle server over the scripted upstream, and its port. `settings`: further environment variables."""
     port = free_port()
     kept = {k: v for k, v in os.environ.items() if not k.endswith(("_API_KEY", "_URL"))}
     env = {**kept, "OPENAI_API_KEY": "none", "OPENAI_BASE_URL": upstream_url, "TREADLE_DATA_DIR": str(data)}
+    env |= settings or {}
     command = [sys.executable, "-m", "treadle", "serve", "--port", str(port)]
     process = Process(command, env, f"http://127.0.0.1:{port}/v1/health")
     try:
