@@ -72,6 +72,9 @@ async def run(turn: Turn, settle: Settle) -> AsyncGenerator[list[Event], None]:
 async def _turn(turn: Turn) -> AsyncGenerator[list[Event], None]:
     """The server's own search, discovery and approved calls first, where there are any, and then the rounds."""
     plan = turn.plan
+    if not plan.generate:
+        turn.complete()
+        return
     messages = list(plan.messages)
     await settle_denials(turn)
     if plan.first_search is not None:

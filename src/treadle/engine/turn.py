@@ -105,9 +105,16 @@ class Plan:
     history: History = field(default_factory=lambda: History([], 0))
     """What stands before `inputs`, kept for the turn that will continue this one."""
     append_to_conversation: bool = False
+    generate: bool = True
+    """False: the turn is only prepared for the one that will continue it, and no model is asked."""
     citable: Citable = field(default_factory=Citable)
     """What searches of earlier turns found."""
     first_search: FirstSearch | None = None
+
+    @property
+    def behind_gap(self) -> bool:
+        """What came before was never stored; only who remembers it can continue."""
+        return self.base is None and self.response.previous_response_id is not None
 
     def searched_as(self, choice: str | None) -> bool:
         """Whether the server's own search is the call that the first choice of a tool demands."""
