@@ -24,6 +24,11 @@ def new_file_id() -> str:
     return f"file-{time.time_ns() // 1_000_000:012x}{os.urandom(10).hex()}"
 
 
+def new_prompt_id() -> str:
+    """`pmpt_` and 48 hex digits, as OGX's have."""
+    return f"pmpt_{time.time_ns() // 1_000_000:012x}{os.urandom(18).hex()}"
+
+
 def plausible(value: str) -> bool:
     """Whether `value` could be an id at all; anything else cannot exist and never reaches the store."""
     return _SHAPE.match(value) is not None

@@ -22,6 +22,7 @@ from treadle.api.embeddings import EmbeddingService
 from treadle.api.inference import InferenceService
 from treadle.api.locks import ConversationLocks
 from treadle.api.models import ModelService
+from treadle.api.prompts import PromptService
 from treadle.api.responses import LEASE_SECONDS, ResponseService
 from treadle.api.tasks import Tasks
 from treadle.app.files import FileStorage
@@ -43,6 +44,7 @@ from treadle.http.routes.admin import AdminRoutes
 from treadle.http.routes.connectors import ConnectorRoutes
 from treadle.http.routes.conversations import ConversationRoutes
 from treadle.http.routes.inference import InferenceRoutes
+from treadle.http.routes.prompts import PromptRoutes
 from treadle.http.routes.responses import TO_COME, ResponseRoutes
 from treadle.http.server import Server, with_cors
 from treadle.models.embedded import EmbeddedModel
@@ -59,6 +61,7 @@ from treadle.settings import Provider, Settings, capabilities_of, is_loopback
 from treadle.store.approvals import SqlApprovals
 from treadle.store.connect import connect
 from treadle.store.conversations import SqlConversations
+from treadle.store.prompts import SqlPrompts
 from treadle.store.responses import SqlResponses
 from treadle.tools.mcp.pool import McpPool
 from treadle.wire.models import Provider as ShownProvider
@@ -83,6 +86,7 @@ def create_app(
     routes = [
         *ResponseRoutes(services.responses, limit, quiet).endpoints(),
         *ConversationRoutes(services.conversations, limit).endpoints(),
+        *PromptRoutes(services.prompts, limit).endpoints(),
         *InferenceRoutes(services.inference, services.embeddings, services.models, limit, quiet).endpoints(),
         *AdminRoutes(services.models).endpoints(),
         *ConnectorRoutes(services.connectors).endpoints(),
@@ -129,6 +133,7 @@ class Services:
             settings.aliases, embedders, installed=lambda name: name != EMBEDDED_EMBEDDER or self._minilm.installed()
         )
         store, conversations = SqlResponses(self._database), SqlConversations(self._database)
+        prompts = SqlPrompts(self._database)
         locks, recent = ConversationLocks(), RecentHistories()
         self._guard = open_guard(settings.outgoing.allow)
         connectors = {connector.connector_id: connector_of(connector) for connector in settings.connectors}
@@ -136,6 +141,7 @@ class Services:
             router=self.router,
             responses=store,
             conversations=conversations,
+            prompts=prompts,
             sealer=KeySealer(load_key(settings.secret_key, data)),
             server_tools=self._tools,
             recent=recent,
@@ -167,6 +173,7 @@ class Services:
         )
         self.connectors = ConnectorService(connectors, preparation)
         self.conversations = ConversationService(conversations, locks, recent)
+        self.prompts = PromptService(prompts)
         self.inference = InferenceService(self.router, settings.default_model)
         embedding_model = settings.embeddings.default or (EMBEDDED_EMBEDDER if local.enabled else "")
         self.embeddings = EmbeddingService(self.router, embedding_model)

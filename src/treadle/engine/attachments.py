@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TypeVar
 from urllib.parse import unquote, urlsplit
 
-from treadle.engine.media import NO_IMAGE, Place, data_url, from_data_url, picture_type
+from treadle.engine.media import NO_IMAGE, NOWHERE_ELSE, Place, data_url, from_data_url, picture_type
 from treadle.errors import InvalidRequest, NotFound, TooLarge, ToolFault, UnsupportedFile
 from treadle.ports import (
     Capabilities,
@@ -110,12 +110,18 @@ class Attachments:
         self.cache = _Cache(cached_bytes)
 
     async def find(
-        self, scope: Scope, inputs: Sequence[tuple[Item, str]], shown: Iterable[Item], can: Capabilities
+        self,
+        scope: Scope,
+        inputs: Sequence[tuple[Item, str]],
+        shown: Iterable[Item],
+        can: Capabilities,
+        places: Mapping[Place, str] = NOWHERE_ELSE,
     ) -> dict[Place, ModelPart]:
         """The parts of `shown` that are not to be rendered as they are, by item and number. `inputs` are items of this
-        turn with their paths. InvalidRequest, NotFound or TooLarge, naming the field, for one that cannot be had."""
+        turn with their paths, `places` those of parts that stand elsewhere in the request. InvalidRequest, NotFound or
+        TooLarge, naming the field, for one that cannot be had."""
         paths = {item.id: at for item, at in inputs}
-        found = [one for item in shown for one in _references(item, paths) if self._needed(one, can)]
+        found = [one for item in shown for one in _references(item, paths, places) if self._needed(one, can)]
         if not found:
             return {}
         wanted = {one.file_id for one in found if one.file_id}
@@ -327,7 +333,7 @@ def _size(part: ModelPart) -> int:
             return len(part.data)
 
 
-def _references(item: Item, paths: dict[str | None, str]) -> list[_Reference]:
+def _references(item: Item, paths: dict[str | None, str], places: Mapping[Place, str]) -> list[_Reference]:
     """The images and files of an item; its id is set, as of all that were decoded."""
     if isinstance(item, Message):
         field, parts = "content", item.content
@@ -336,9 +342,10 @@ def _references(item: Item, paths: dict[str | None, str]) -> list[_Reference]:
     else:
         return []
     at = paths.get(item.id)
+    found = [((item.id or "", index), part) for index, part in enumerate(parts)]
     return [
-        _Reference((item.id or "", index), part, None if at is None else f"{at}.{field}[{index}]")
-        for index, part in enumerate(parts)
+        _Reference(place, part, None if at is None else places.get(place) or f"{at}.{field}[{place[1]}]")
+        for place, part in found
         if isinstance(part, InputImage | InputFile)
     ]
 

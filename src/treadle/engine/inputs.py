@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from urllib.parse import urlsplit
 
 from msgspec import Raw
 
+from treadle.engine.media import NOWHERE_ELSE, Place
 from treadle.errors import InvalidRequest, NotFound, ToolFault
 from treadle.ids import plausible
 from treadle.ports import AddressGuard, Responses
@@ -89,11 +90,14 @@ async def resolve(scope: Scope, given: Given, history: list[Item], responses: Re
     return result
 
 
-async def check_addresses(inputs: list[tuple[Item, str]], guard: AddressGuard) -> None:
+async def check_addresses(
+    inputs: Sequence[tuple[Item, str]], guard: AddressGuard, places: Mapping[Place, str] = NOWHERE_ELSE
+) -> None:
     """InvalidRequest for an image or file that is to be fetched from an address callers may not name (bug case 74),
     or from a host that is not to be found.
 
-    The model server does the fetching, from inside the operator's network.
+    The model server does the fetching, from inside the operator's network. `places` are the paths of parts that stand
+    elsewhere in the request than their items.
     """
     for item, at in inputs:
         field, parts = _parts_of(item)
@@ -102,7 +106,7 @@ async def check_addresses(inputs: list[tuple[Item, str]], guard: AddressGuard) -
             url = getattr(part, name, None) if isinstance(part, InputImage | InputFile) else None
             if not isinstance(url, str) or url[:5].lower() == "data:":
                 continue
-            where = f"{at}.{field}[{index}].{name}"
+            where = f"{places.get((item.id or '', index)) or f'{at}.{field}[{index}]'}.{name}"
             guard.check_url(url, where)
             split = urlsplit(url)
             try:
@@ -196,13 +200,17 @@ def _check_parts(item: Item | ItemReference, at: str) -> None:
     else:
         return
     for index, part in enumerate(parts):
-        where = f"{at}.{field}[{index}]"
-        missing = ""
-        if isinstance(part, InputImage) and not (part.image_url or part.file_id):
-            missing = f"{where}.image_url"
-        elif isinstance(part, InputFile) and not (part.file_data or part.file_url or part.file_id):
-            missing = f"{where}.file_data"
-        if missing:
-            raise InvalidRequest(
-                f"Missing required parameter: '{missing}'.", param=missing, code="missing_required_parameter"
-            )
+        check_part(part, f"{at}.{field}[{index}]")
+
+
+def check_part(part: MessagePart | str, where: str) -> None:
+    """InvalidRequest for an image or file that is not there."""
+    missing = ""
+    if isinstance(part, InputImage) and not (part.image_url or part.file_id):
+        missing = f"{where}.image_url"
+    elif isinstance(part, InputFile) and not (part.file_data or part.file_url or part.file_id):
+        missing = f"{where}.file_data"
+    if missing:
+        raise InvalidRequest(
+            f"Missing required parameter: '{missing}'.", param=missing, code="missing_required_parameter"
+        )

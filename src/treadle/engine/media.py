@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import binascii
 from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from types import MappingProxyType
 from urllib.parse import unquote_to_bytes
 
 from treadle.errors import InvalidRequest
 
 Place = tuple[str, int]
 """An item's id, and the number of one of its parts."""
+
+NOWHERE_ELSE: Mapping[Place, str] = MappingProxyType({})
+"""No part stands elsewhere in the request than its item."""
 
 NO_IMAGE = "[An image stands here; this model does not read images.]"
 NO_FILE = "[A file stands here; this model does not read files.]"

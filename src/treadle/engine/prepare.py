@@ -16,12 +16,14 @@ from treadle.engine.history import check_outputs, check_sealed, visible
 from treadle.engine.inputs import check_addresses, decode_inputs, resolve
 from treadle.engine.knowledge import check_stores, declared_searches, offer_file_search
 from treadle.engine.media import Place
+from treadle.engine.prompting import PlacedPrompt, render_prompt
 from treadle.engine.recent import History, RecentHistories
 from treadle.engine.render import render
 from treadle.engine.sources import ApprovedCall, RemoteRules, RemoteSource, approved_calls, resolve_sources
 from treadle.engine.telling import FileSearchRules, budget_of, recall
 from treadle.engine.toolset import ToolSet, build
 from treadle.engine.turn import FirstSearch, Plan
+from treadle.engine.unstored import Recall, is_behind_gap
 from treadle.engine.web import add_web_search
 from treadle.errors import InvalidRequest, NotFound, PreviousNotFound
 from treadle.ids import new_id, plausible
@@ -35,6 +37,7 @@ from treadle.ports import (
     OutputFormat,
     PageReader,
     PassageSearch,
+    Prompts,
     RemoteTools,
     Responses,
     Route,
@@ -69,6 +72,7 @@ class Preparation:
     conversations: Conversations
     sealer: Sealer
     server_tools: Mapping[str, ServerTool]
+    prompts: Prompts | None = None
     recent: RecentHistories = field(default_factory=RecentHistories)
     remote: RemoteTools | None = None
     rules: RemoteRules = field(default_factory=RemoteRules)
@@ -98,6 +102,7 @@ class Context:
     history: History
     shown: list[TypedItem]
     attached: Mapping[Place, ModelPart]
+    prompt: PlacedPrompt
     sources: list[RemoteSource]
     approved: list[ApprovedCall]
     denied: list[str]
@@ -105,17 +110,24 @@ class Context:
     first_search: FirstSearch | None
 
 
-async def prepare(scope: Scope, request: CreateResponse, given: Preparation) -> Plan:
-    """The plan of a turn. Raises the wire error for anything that cannot be accepted."""
+async def prepare(
+    scope: Scope, request: CreateResponse, given: Preparation, *, recall: Recall | None = None, generate: bool = True
+) -> Plan:
+    """The plan of a turn. Raises the wire error for anything that cannot be accepted.
+
+    `recall` knows responses that are not stored. Without `generate` the turn asks no model, and may have no input.
+    """
     _check(request)
     output_format = _output_format(request.text)
-    context = await gather(scope, request, given, ahead=False)
+    context = await gather(
+        scope, request, given, ahead=False, recall=recall, may_be_empty=not generate
+    )
     contents = given.attachments.contents
     include = frozenset(request.include or ())
     want_logprobs = bool(request.top_logprobs) or "message.output_text.logprobs" in include
     return Plan(
         scope=scope,
-        response=_echo(request, context.tools, given.default_model),
+        response=_echo(request, context, given.default_model),
         model=context.route.model,
         provider=context.route.provider,
         capabilities=context.route.capabilities,
@@ -131,7 +143,7 @@ async def prepare(scope: Scope, request: CreateResponse, given: Preparation) -> 
         shown=context.shown,
         attached=context.attached,
         keep=None if contents is None or request.store is False else partial(contents.keep, scope),
-        instructions=request.instructions,
+        instructions=context.prompt.instructions,
         tool_seconds=given.tool_seconds,
         max_seconds=given.max_seconds,
         inputs=context.inputs,
@@ -144,7 +156,8 @@ async def prepare(scope: Scope, request: CreateResponse, given: Preparation) -> 
         history=context.history,
         citable=context.citable,
         first_search=context.first_search,
-        append_to_conversation=request.conversation_id is not None,
+        append_to_conversation=request.conversation_id is not None and generate,
+        generate=generate,
     )
 
 
@@ -164,16 +177,22 @@ async def gather(scope: Scope, request: ContextFields, given: Preparation, *, ah
     tools = build(request.tools or (), request.tool_choice, given.server_tools)
     searches = declared_searches(tools.hosted, given.file_search) if given.passages is not None else []
     given_items = decode_inputs(request.input)
-    (base, history), route, _ = await asyncio.gather(
-        _history(scope, request, given), given.router.route(model), check_stores(scope, searches, given.passages)
+    (base, history), route, rendered, _ = await asyncio.gather(
+        _history(scope, request, given),
+        given.router.route(model),
+        render_prompt(scope, request.prompt, given.prompts),
+        check_stores(scope, searches, given.passages),
     )
-    inputs = await resolve(scope, given_items, history.items, given.responses)
+    prompt = PlacedPrompt(None, request.instructions)
+    if rendered is not None:
+        prompt = rendered.placed(request.instructions, alone=not given_items and not history.items)
+    inputs = await resolve(scope, [*given_items, *prompt.given], history.items, given.responses)
     if not inputs and not history.items:
         raise InvalidRequest("Missing required parameter: 'input'.", param="input", code="missing_required_parameter")
     check_outputs(history.items, inputs)
     check_sealed(inputs, given.sealer.unseal)
     if given.rules.guard is not None:
-        await check_addresses(inputs, given.rules.guard)
+        await check_addresses([*inputs, *prompt.leading], given.rules.guard, prompt.places)
     items = [item for item, _ in inputs]
     recalled = recall(history.items, items, given.file_search, budget_of(given.file_search, route.capabilities))
     items, past = recalled.inputs, [*recalled.history, *recalled.inputs]
@@ -186,15 +205,16 @@ async def gather(scope: Scope, request: ContextFields, given: Preparation, *, ah
     if not sources:
         tools.settle_choice()
     permitted = {call.request.id for call in approved}
-    shown = [
+    shown: list[TypedItem] = [message for message, _ in prompt.leading]
+    shown += [
         item
         for item in visible(past, given.sealer.unseal)
         if not (isinstance(item, McpApprovalRequest) and item.id in permitted)  # rendered with its call, once it ran
     ]
-    attached = await given.attachments.find(scope, inputs, shown, route.capabilities)
+    attached = await given.attachments.find(scope, [*inputs, *prompt.leading], shown, route.capabilities, prompt.places)
     messages: list[ModelMessage] = []
     if ahead or not sources or file_search is not None:
-        messages = render(shown, tools, route.capabilities, request.instructions, attached=attached)
+        messages = render(shown, tools, route.capabilities, prompt.instructions, attached=attached)
     if file_search is not None:
         file_search.make_room(messages, route.capabilities)
     return Context(
@@ -206,6 +226,7 @@ async def gather(scope: Scope, request: ContextFields, given: Preparation, *, ah
         history=history,
         shown=shown,
         attached=attached,
+        prompt=prompt,
         sources=sources,
         approved=approved,
         denied=denied,
@@ -225,8 +246,6 @@ def _check(request: CreateResponse) -> None:
     checked_metadata(request.metadata)
     if request.background:
         raise InvalidRequest("Background responses are not available on this server yet.", param="background")
-    if request.prompt is not None:
-        raise InvalidRequest("Stored prompts are not available on this server yet.", param="prompt")
 
 
 async def _history(scope: Scope, request: ContextFields, given: Preparation) -> tuple[Checkpoint | None, History]:
@@ -307,7 +326,7 @@ def _model_request(request: CreateResponse, route: Route, want_logprobs: bool) -
     )
 
 
-def _echo(request: CreateResponse, tools: ToolSet, default_model: str) -> Response:
+def _echo(request: CreateResponse, context: Context, default_model: str) -> Response:
     """The response before its first round: the settings as they apply, with defaults where the caller set none."""
     text = request.text or TextOptions()
     conversation = request.conversation_id
@@ -315,17 +334,18 @@ def _echo(request: CreateResponse, tools: ToolSet, default_model: str) -> Respon
         id=new_id("resp"),
         created_at=int(time.time()),
         model=request.model or default_model,
-        instructions=request.instructions,
+        instructions=context.prompt.instructions,
         max_output_tokens=request.max_output_tokens,
         max_tool_calls=request.max_tool_calls,
         previous_response_id=request.previous_response_id,
         conversation=ConversationRef(conversation) if conversation else None,
+        prompt=context.prompt.used,
         prompt_cache_key=request.prompt_cache_key,
         reasoning=request.reasoning or ReasoningOptions(),
         safety_identifier=request.safety_identifier,
         text=TextOptions(format=_echo_format(text.format), verbosity=text.verbosity or UNSET),
-        tool_choice=tools.choice.echo,
-        tools=tools.echo,
+        tool_choice=context.tools.choice.echo,
+        tools=context.tools.echo,
         truncation=request.truncation or "disabled",
         user=request.user,
         metadata=request.metadata or {},

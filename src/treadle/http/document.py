@@ -18,6 +18,7 @@ from treadle.wire.chat import StreamOptions as ChatStreamOptions
 from treadle.wire.events import Event
 from treadle.wire.files import FileList
 from treadle.wire.lists import ItemList, ResponseList
+from treadle.wire.prompts import PromptList
 from treadle.wire.vector_stores import VectorStoreFileList, VectorStoreList
 
 EVENTS = "text/event-stream"
@@ -26,6 +27,7 @@ _NAMES: dict[object, str] = {
     ItemList: "ItemList",
     ResponseList: "ResponseList",
     FileList: "FileList",
+    PromptList: "PromptList",
     VectorStoreList: "VectorStoreList",
     VectorStoreFileList: "VectorStoreFileList",
     ChatStreamOptions: "ChatStreamOptions",

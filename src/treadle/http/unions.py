@@ -8,6 +8,7 @@ from typing import get_args
 from treadle.http.schemas import Components, Schema, reference
 from treadle.wire.base import Name
 from treadle.wire.items import HOSTED_KINDS, ItemReference, TypedItem
+from treadle.wire.responses import PromptValue
 from treadle.wire.tools import HOSTED, AllowedTool, CustomTool, FunctionTool, NamespaceTool
 
 _TOOLS = FunctionTool | CustomTool | NamespaceTool
@@ -16,7 +17,7 @@ SENT: tuple[object, ...] = (TypedItem | ItemReference, _TOOLS, AllowedTool)
 
 
 def define(components: Components) -> None:
-    """Adds Item, InputItem, Tool and ToolChoice, to which the wire types refer by name."""
+    """Adds Item, InputItem, Tool, PromptValue and ToolChoice, to which the wire types refer by name."""
     items = [components.schema(kind) for kind in get_args(TypedItem)]
     tools = [components.schema(kind) for kind in get_args(_TOOLS)]
     schemas = components.schemas
@@ -55,6 +56,7 @@ def define(components: Components) -> None:
         "required": ["type"],
     }
     schemas["Tool"] = {"anyOf": [*tools, reference("HostedTool")]}
+    schemas["PromptValue"] = components.schema(PromptValue)
     schemas["ToolChoice"] = _choice(components)
 
 

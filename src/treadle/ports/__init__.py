@@ -66,6 +66,7 @@ from treadle.ports.observe import (
     ToolWatch,
     Watch,
 )
+from treadle.ports.prompts import PromptPage, PromptRow, Prompts
 from treadle.ports.store import (
     Checkpoint,
     ConversationRow,
@@ -177,6 +178,9 @@ __all__ = [
     "PassageQuery",
     "PassageSearch",
     "Passages",
+    "PromptPage",
+    "PromptRow",
+    "Prompts",
     "RawModel",
     "RawReply",
     "RawRoute",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
 from treadle.errors import InvalidRequest
 from treadle.wire.base import NULL, Name, Text
+from treadle.wire.content import InputFile, InputImage, InputText
 from treadle.wire.extensions import CreateExtensions
 
 Metadata = dict[Annotated[str, Meta(max_length=64)], Annotated[str, Meta(max_length=512)]]
@@ -67,6 +68,26 @@ class ConversationRef(msgspec.Struct):
     id: Ref
 
 
+PromptValue: TypeAlias = Text | InputText | InputImage | InputFile
+"""What stands for a variable of a prompt."""
+
+
+class PromptRef(msgspec.Struct, kw_only=True):
+    """A stored prompt with values for its variables; without a version, the default one."""
+
+    id: Ref
+    version: str | int | None = None
+    variables: Annotated[dict[str, Annotated[Raw, _ref("PromptValue")]], Meta(max_length=100)] | None = None
+
+
+class UsedPrompt(msgspec.Struct, kw_only=True):
+    """The prompt that a response was made with; `version` is there even if the request named none."""
+
+    id: str
+    version: str
+    variables: dict[str, PromptValue] | None = None
+
+
 class StreamOptions(msgspec.Struct):
     include_obfuscation: bool | None = None
 
@@ -84,6 +105,7 @@ class ContextFields(CreateExtensions, kw_only=True):
     instructions: Text | None = None
     previous_response_id: Ref | None = None
     conversation: Ref | ConversationRef | None = None
+    prompt: PromptRef | None = None
     tools: list[Annotated[Raw, _ref("Tool")]] | None = None
     tool_choice: Annotated[Raw, _ref("ToolChoice")] = NULL
     parallel_tool_calls: bool | None = None
@@ -117,7 +139,6 @@ class CreateResponse(ContextFields, kw_only=True):
     safety_identifier: Annotated[str, Meta(max_length=128)] | None = None
     user: Annotated[str, Meta(max_length=512)] | None = None
     context_management: list[CompactionRule] | None = None
-    prompt: dict[str, Raw] | None = None
 
 
 class CountTokens(ContextFields, kw_only=True):
@@ -181,6 +202,7 @@ class Response(msgspec.Struct, kw_only=True):
     parallel_tool_calls: bool = True
     previous_response_id: str | None = None
     conversation: ConversationRef | None = None
+    prompt: UsedPrompt | None = None
     prompt_cache_key: str | None = None
     reasoning: ReasoningOptions = msgspec.field(default_factory=ReasoningOptions)
     safety_identifier: str | None = None
