@@ -17,8 +17,8 @@ from treadle.api.paging import item_page
 from treadle.api.tasks import Tasks
 from treadle.engine.loop import run
 from treadle.engine.prepare import Preparation, gather, prepare
-from treadle.engine.recent import History
 from treadle.engine.turn import Plan, Turn
+from treadle.engine.unstored import Recall, behind_gap
 from treadle.errors import InvalidRequest, NotFound, PreviousNotFound, ServerError
 from treadle.ids import plausible
 from treadle.ports import (
@@ -96,8 +96,13 @@ class ResponseService:
         self._locks = locks or ConversationLocks()
         self._observer = observer
 
-    async def create(self, scope: Scope, request: CreateResponse) -> Run:
-        """Prepares a turn; everything that can be refused is refused here. Nothing runs before the Run is iterated."""
+    async def create(
+        self, scope: Scope, request: CreateResponse, *, remembered: Recall | None = None, generate: bool = True
+    ) -> Run:
+        """Prepares a turn; everything that can be refused is refused here. Nothing runs before the Run is iterated.
+
+        `remembered` knows responses that are not stored. Without `generate` the turn asks no model.
+        """
         previous = self._running.get(request.previous_response_id or "")
         if previous is not None and previous.plan.scope == scope:
             raise InvalidRequest(
@@ -105,7 +110,7 @@ class ResponseService:
             )
         self._locks.acquire(scope, request.conversation_id)
         try:
-            plan = await prepare(scope, request, self._preparation)
+            plan = await prepare(scope, request, self._preparation, remembered=remembered, generate=generate)
         except BaseException:
             self._locks.release(scope, request.conversation_id)
             raise
@@ -256,16 +261,18 @@ class ResponseService:
         """The next turn of a chain finds its history in memory. Conversations are read anew: others may edit them."""
         if turn.response.conversation is None and turn.response.status in ("completed", "incomplete"):
             plan = turn.plan
-            size = plan.history.size + sum(len(item.data) for item in (*settled.inputs, *settled.outputs))
-            history = History([*plan.history.items, *plan.inputs, *(turn.items[i] for i in sorted(turn.raws))], size)
-            self._preparation.recent.put(checkpoint, history, instead_of=plan.base)
+            added = sum(len(item.data) for item in (*settled.inputs, *settled.outputs))
+            self._preparation.recent.put(checkpoint, turn.history(added), instead_of=plan.base)
 
 
 def _settled_turn(turn: Turn) -> SettledTurn:
     plan = turn.plan
     kinds = [kind_of(item) for item in turn.items]
+    row = _row(turn.response)
+    if plan.behind_gap:
+        row.data = behind_gap(row.data)
     return SettledTurn(
-        row=_row(turn.response),
+        row=row,
         inputs=_stored(plan),
         outputs=[
             StoredItem(turn.items[i].id or "", kinds[i], _kept(turn.items[i], raw))

@@ -111,17 +111,20 @@ class Context:
 
 
 async def prepare(
-    scope: Scope, request: CreateResponse, given: Preparation, *, recall: Recall | None = None, generate: bool = True
+    scope: Scope,
+    request: CreateResponse,
+    given: Preparation,
+    *,
+    remembered: Recall | None = None,
+    generate: bool = True,
 ) -> Plan:
     """The plan of a turn. Raises the wire error for anything that cannot be accepted.
 
-    `recall` knows responses that are not stored. Without `generate` the turn asks no model, and may have no input.
+    `remembered` knows responses that are not stored. Without `generate` the turn asks no model, and may have no input.
     """
     _check(request)
     output_format = _output_format(request.text)
-    context = await gather(
-        scope, request, given, ahead=False, recall=recall, may_be_empty=not generate
-    )
+    context = await gather(scope, request, given, ahead=False, remembered=remembered, may_be_empty=not generate)
     contents = given.attachments.contents
     include = frozenset(request.include or ())
     want_logprobs = bool(request.top_logprobs) or "message.output_text.logprobs" in include
@@ -161,7 +164,15 @@ async def prepare(
     )
 
 
-async def gather(scope: Scope, request: ContextFields, given: Preparation, *, ahead: bool = True) -> Context:
+async def gather(
+    scope: Scope,
+    request: ContextFields,
+    given: Preparation,
+    *,
+    ahead: bool = True,
+    remembered: Recall | None = None,
+    may_be_empty: bool = False,
+) -> Context:
     """History, input, tools and route of a request, rendered for the model.
 
     Calls of remote tools are shown under names that are known once the tools are listed. `ahead` renders them all the
@@ -178,7 +189,7 @@ async def gather(scope: Scope, request: ContextFields, given: Preparation, *, ah
     searches = declared_searches(tools.hosted, given.file_search) if given.passages is not None else []
     given_items = decode_inputs(request.input)
     (base, history), route, rendered, _ = await asyncio.gather(
-        _history(scope, request, given),
+        _history(scope, request, given, remembered),
         given.router.route(model),
         render_prompt(scope, request.prompt, given.prompts),
         check_stores(scope, searches, given.passages),
@@ -187,7 +198,7 @@ async def gather(scope: Scope, request: ContextFields, given: Preparation, *, ah
     if rendered is not None:
         prompt = rendered.placed(request.instructions, alone=not given_items and not history.items)
     inputs = await resolve(scope, [*given_items, *prompt.given], history.items, given.responses)
-    if not inputs and not history.items:
+    if not inputs and not history.items and not may_be_empty:
         raise InvalidRequest("Missing required parameter: 'input'.", param="input", code="missing_required_parameter")
     check_outputs(history.items, inputs)
     check_sealed(inputs, given.sealer.unseal)
@@ -248,18 +259,28 @@ def _check(request: CreateResponse) -> None:
         raise InvalidRequest("Background responses are not available on this server yet.", param="background")
 
 
-async def _history(scope: Scope, request: ContextFields, given: Preparation) -> tuple[Checkpoint | None, History]:
+async def _history(
+    scope: Scope, request: ContextFields, given: Preparation, remembered: Recall | None
+) -> tuple[Checkpoint | None, History]:
     """Where the history ends and what it holds: one look-up, and one range scan unless it is known still."""
     checkpoint: Checkpoint | None = None
     if (previous := request.previous_response_id) is not None:
+        if remembered is not None and (unstored := remembered(previous)) is not None:
+            return None, unstored
         found = await given.responses.checkpoint(scope, previous) if plausible(previous) else None
         if found is None:
             raise PreviousNotFound(
-                f"Previous response with id '{previous[:128]}' not found. "
-                "Responses made with 'store': false cannot be continued.",
+                f"Previous response with id '{previous[:128]}' not found. Responses made with 'store': false can only "
+                "be continued on the WebSocket connection that they were made on.",
                 param="previous_response_id",
             )
         row, checkpoint = found
+        if is_behind_gap(row.data):
+            raise PreviousNotFound(
+                f"Previous response with id '{previous}' continues one made with 'store': false, so only the WebSocket "
+                "connection that it was made on could continue it.",
+                param="previous_response_id",
+            )
         if row.status not in _CONTINUABLE:
             raise InvalidRequest(
                 f"Previous response '{previous}' is {row.status} and cannot be continued.", param="previous_response_id"

@@ -222,6 +222,11 @@ class Turn:
         self.response.output = [self.raws[index] for index in sorted(self.raws)]
         return self.response
 
+    def history(self, added: int) -> History:
+        """What the turn that continues this one begins with. `added` are the bytes that this turn's items have."""
+        items = [*self.plan.history.items, *self.plan.inputs, *(self.items[i] for i in sorted(self.raws))]
+        return History(items, self.plan.history.size + added)
+
     def complete(self) -> None:
         self._end()
         self.response.status = "completed"
