@@ -196,7 +196,8 @@ async def gather(
     )
     prompt = PlacedPrompt(None, request.instructions)
     if rendered is not None:
-        prompt = rendered.placed(request.instructions, alone=not given_items and not history.items)
+        alone = not given_items and not history.items and not may_be_empty
+        prompt = rendered.placed(request.instructions, alone=alone)
     inputs = await resolve(scope, [*given_items, *prompt.given], history.items, given.responses)
     if not inputs and not history.items and not may_be_empty:
         raise InvalidRequest("Missing required parameter: 'input'.", param="input", code="missing_required_parameter")
