@@ -106,6 +106,13 @@ _PROMISES: dict[str, str] = {
     "bug-66": "A filename or an id from outside leads to no path and no header of its own.",
     "bug-67": "Files and images given by id, by URL or inline reach the model in a form that it takes.",
     "bug-76": "Nobody gets at vector stores, files or batches of others through any endpoint or tool.",
+    # Prompts
+    "prompt-race": "Of several updates of a prompt at once exactly one succeeds, and the others are told.",
+    "prompt-versions": "The version that is named, or else the default one, is used; earlier turns stay as they were.",
+    "prompt-once": "A prompt counts for the response it is given with, and is not carried into the next turn.",
+    "prompt-alone": "Without any input the prompt is the input, and stays in the history.",
+    "prompt-plain": "Values are put in by plain replacement: nothing is evaluated or read again, and lengths are bounded.",
+    "prompt-refused": "A prompt, version, variable or value that cannot be is refused by its path; no address is let through.",
     # Also reported
     "also-connections": "Connections to the model server are closed when the reader leaves.",
     "also-no-parameters": "A function may be declared without parameters.",
