@@ -36,7 +36,7 @@ KNOWLEDGE = ("embeddings: {default: scripted/words}", "knowledge: {wait_seconds:
 CHECKS = [not_a_server_error, status_code_conformance, response_schema_conformance, content_type_conformance]
 TAKE_A_MODEL = ("/v1/responses", "/v1/chat", "/v1/completions", "/v1/embeddings")
 # Valid by the schema, and refused all the same.
-IMPOSSIBLE = ("background", "prompt", "previous_response_id", "conversation", "tool_choice")
+IMPOSSIBLE = ("background", "previous_response_id", "conversation", "tool_choice")
 
 
 @dataclass
@@ -75,6 +75,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             "item_id": item["id"],
             "model_id": MODEL,
             "provider_id": PROVIDER,
+            "prompt_id": http.post("/prompts", json={"prompt": "Be kind."}).json()["id"],
             **library(http),
         }
         yield World(schemathesis.openapi.from_url(f"{server.root}/openapi.json"), ids)
@@ -108,6 +109,8 @@ def steer(case: Any, ids: dict[str, str]) -> None:
     for name in IMPOSSIBLE:
         body.pop(name, None)
     body["input"] = body.get("input") or "Hello"
+    if body.get("prompt"):
+        body["prompt"] = {"id": ids["prompt_id"]}
     for tool in body.get("tools") or ():
         if isinstance(tool, dict) and tool.get("type") not in ("function", "custom", "namespace"):
             tool["type"] = "web_search"
