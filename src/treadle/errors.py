@@ -5,7 +5,7 @@ ServerError
                             UnsupportedFile, UnreadableFile
   Unauthenticated (401)     Forbidden (403)
   NotFound (404, also for "not yours")    MethodNotAllowed (405)    TooLarge (413)    UnsupportedMedia (415)
-  TooSlow (408)             WrongProtocol (426)
+  TooSlow (408)
   QuotaExceeded (429, Retry-After)
   UpstreamFault (502)       UpstreamRefused, UpstreamTimeout (504), UpstreamBadStream
   ToolFault                 never fails a turn: becomes the call's output, marked failed
@@ -131,19 +131,6 @@ class TooSlow(InvalidRequest):
 
     def __init__(self, message: str) -> None:
         super().__init__(message, headers={"connection": "close"})
-
-
-class WrongProtocol(InvalidRequest):
-    """A WebSocket was asked for, which this server does not have yet. Clients that see the status go on over HTTP."""
-
-    status = 426
-    code = "upgrade_required"
-
-    def __init__(self) -> None:
-        super().__init__(
-            "WebSocket connections are not available on this server yet; send the request to POST /v1/responses.",
-            headers={"upgrade": "HTTP/1.1"},  # RFC 9110 §15.5.22 wants it
-        )
 
 
 class UnsupportedFile(InvalidRequest):

@@ -13,7 +13,6 @@ import pytest
 
 from tests.behaviour.conftest import Driver
 from tests.behaviour.kit import serving
-from treadle.cli.protocol import Protocol
 from treadle.testing.upstream import Reply, ScriptedUpstream
 
 PATIENCE = 10
@@ -64,29 +63,6 @@ def test_an_offer_leaves_the_rest_of_the_connection_header_in_force(api: Driver)
     head = "Connection: close, Upgrade\r\nUpgrade: h2c\r\n"
     ((status, headers, _),) = exchange(api, [f"GET /v1/models HTTP/1.1\r\nHost: x\r\n{head}\r\n".encode()])
     assert (status, headers.get("connection")) == (200, "close")
-
-
-HANDSHAKE = (
-    b"GET /v1/responses HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
-    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
-)
-
-
-@pytest.mark.parametrize("library", [True, False], ids=["with a library", "without one"])
-def test_a_websocket_is_refused_in_a_way_that_clients_go_on_from(
-    api: Driver, library: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if not library:
-        monkeypatch.setattr(Protocol, "_should_upgrade_to_ws", lambda _: False)
-    ((status, headers, body),) = exchange(api, [HANDSHAKE])
-    assert (status, body["error"]["code"], body["error"]["type"]) == (
-        426,
-        "upgrade_required",
-        "invalid_request_error",
-    )
-    assert "POST /v1/responses" in body["error"]["message"]
-    assert headers["upgrade"]
-    assert headers["x-request-id"]
 
 
 @pytest.mark.parametrize("sent", [b"nonsense\r\n\r\n", b"CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n"])

@@ -30,6 +30,7 @@ from treadle.app.knowledge import Knowledge
 from treadle.app.observing import Observing
 from treadle.app.outside import connector_of, open_guard, open_pool
 from treadle.app.plugins import OpenPlugins
+from treadle.app.sockets import SOCKET_PATHS, responses_socket
 from treadle.backends.outgoing import OutgoingSession
 from treadle.backends.page_reader import HttpPageReader
 from treadle.engine.attachments import Attachments
@@ -100,7 +101,8 @@ def create_app(
     def guard(app: ASGIApp) -> ASGIApp:
         return Guard(app, hosts=hosts, origins=server.cors_origins)
 
-    served = Server(routes, services.start, services.stop, guard, TO_COME, server.body_timeout_seconds)
+    sockets = dict.fromkeys(SOCKET_PATHS, responses_socket(services.responses, settings))
+    served = Server(routes, services.start, services.stop, guard, TO_COME, server.body_timeout_seconds, sockets)
     app = services.observing.around(served)
     return with_cors(app, server.cors_origins)
 

@@ -7,7 +7,7 @@ from http import HTTPStatus
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from treadle.errors import InvalidRequest, ServerError, WrongProtocol
+from treadle.errors import InvalidRequest, ServerError
 from treadle.ids import new_id
 from treadle.wire.base import encode
 
@@ -22,7 +22,7 @@ class HeadTooLarge(InvalidRequest):
 
 class Protocol(HttpToolsProtocol):
     """One connection. An offer to change to HTTP/2 is ignored (RFC 9110 §7.8); Java's HttpClient makes it each time.
-    One to change to WebSocket reaches the app where a library for it is installed, and is refused here where none is.
+    One to change to WebSocket is taken.
 
     The parser takes every such offer as the end of HTTP, and the body for the other protocol's. So the request is
     read a second time without the offer.
@@ -46,9 +46,6 @@ class Protocol(HttpToolsProtocol):
             except httptools.HttpParserUpgrade as offer:
                 if not self._offered:
                     super().handle_websocket_upgrade()
-                    return
-                if self._get_upgrade() == b"websocket":
-                    self._refuse(WrongProtocol())  # the list of responses, say, is not what was asked for
                     return
                 self._offered = False
                 self.parser = httptools.HttpRequestParser(self)  # the other may hold the connection for closed

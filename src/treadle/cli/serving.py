@@ -18,6 +18,7 @@ from treadle.cli.check import data_folder
 from treadle.cli.hints import Hints, look_around
 from treadle.cli.invocation import with_port
 from treadle.cli.protocol import Protocol
+from treadle.cli.websocket import PING_SECONDS, PONG_SECONDS, WebSocketProtocol, largest_message
 from treadle.errors import ServerError
 from treadle.settings import Settings, is_loopback
 
@@ -67,6 +68,10 @@ def serve_app(
         app,
         loop="uvloop" if sys.platform != "win32" else "asyncio",
         http=Protocol,
+        ws=WebSocketProtocol,
+        ws_max_size=largest_message(settings.server.max_body_bytes),
+        ws_ping_interval=PING_SECONDS,
+        ws_ping_timeout=PONG_SECONDS,
         lifespan="on",
         log_level="warning",
         access_log=False,

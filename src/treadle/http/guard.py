@@ -1,7 +1,8 @@
 """Keeps web pages from using the server behind their visitor's back.
 
 A browser on this machine reaches a server on loopback too. So a request that says it comes from a page (`Origin`) must
-come from our own or from a configured one, and on loopback the `Host` must not be a domain we do not know: there it
+come from our own or from a configured one. That holds for WebSockets too, which browsers open without asking first and
+whose answers any page may read. And on loopback the `Host` must not be a domain we do not know: there it
 means that somebody's DNS was made to point here. Addresses and names without a dot cannot be made to.
 """
 
@@ -12,7 +13,7 @@ from collections.abc import Collection
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from treadle.errors import Forbidden
-from treadle.http.replies import refusal
+from treadle.http.replies import refusal, refused_handshake
 
 
 class Guard:
@@ -24,10 +25,12 @@ class Guard:
         self._origins = frozenset(origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and (fault := self._fault(scope)) is not None:
-            await refusal(fault)(scope, receive, send)
-        else:
+        if scope["type"] == "lifespan" or (fault := self._fault(scope)) is None:
             await self._app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await refused_handshake(fault)(scope, receive, send)
+        else:
+            await refusal(fault)(scope, receive, send)
 
     def _fault(self, scope: Scope) -> Forbidden | None:
         host = origin = ""

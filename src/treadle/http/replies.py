@@ -8,6 +8,7 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from treadle.errors import Internal, ServerError
 from treadle.wire.base import encode
@@ -46,6 +47,18 @@ def pollable(value: msgspec.Struct) -> Response:
 def refusal(fault: ServerError) -> Response:
     """The error envelope. SDKs retry a 409 on their own, which a lock is worth and nothing else of ours."""
     return Response(encode(fault.envelope()), fault.status, headers=fault.headers, media_type=JSON)
+
+
+def refused_handshake(fault: ServerError) -> ASGIApp:
+    """The same to a client that wants a WebSocket; a bare 403 where what runs the app cannot send more than that."""
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        if "websocket.http.response" in scope.get("extensions", {}):
+            await refusal(fault)(scope, receive, send)
+        else:
+            await send({"type": "websocket.close", "code": 1000})
+
+    return answer
 
 
 def internal(path: str) -> Internal:

@@ -13,10 +13,10 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from treadle.errors import InvalidRequest, MethodNotAllowed, NotFound, ServerError, Stopping, WrongProtocol
+from treadle.errors import InvalidRequest, MethodNotAllowed, NotFound, ServerError, Stopping
 from treadle.http.bodies import Paced
 from treadle.http.endpoints import Action, Endpoint
-from treadle.http.replies import internal, refusal
+from treadle.http.replies import internal, refusal, refused_handshake
 from treadle.ids import new_id
 
 Lifespan = Callable[[], Awaitable[None]]
@@ -33,12 +33,15 @@ class Server:
         guard: Callable[[ASGIApp], ASGIApp] = lambda app: app,
         to_come: Mapping[tuple[str, str], str] = MappingProxyType({}),
         body_seconds: float = 300.0,
+        sockets: Mapping[str, ASGIApp] = MappingProxyType({}),
     ) -> None:
         """`guard` is put around the routes, inside of what every answer gets. `to_come` are methods and paths that are
-        refused with a message, because a route for others would take them for its own. A body has `body_seconds`."""
+        refused with a message, because a route for others would take them for its own. A body has `body_seconds`.
+        `sockets` are the paths that take WebSockets."""
         self._router = Router(_routes(endpoints), redirect_slashes=False)
         self._to_come = to_come
         self._body_seconds = body_seconds
+        self._sockets = sockets
         self._guarded = guard(self._routed)
         self._start = start
         self._stop = stop
@@ -49,7 +52,7 @@ class Server:
         elif scope["type"] == "http":
             await self._request(scope, receive, send)
         elif scope["type"] == "websocket":
-            await _without_websocket(scope, receive, send)
+            await self._websocket(scope, receive, send)
 
     async def _request(self, scope: Scope, receive: Receive, send: Send) -> None:
         started, begun = False, time.perf_counter()
@@ -97,7 +100,35 @@ class Server:
         if not started:
             await answer(scope, receive, tagged)
 
+    async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        undecided = True
+        request_id = _request_id(scope)
+
+        async def tagged(message: Message) -> None:
+            nonlocal undecided
+            undecided = False
+            if message["type"] in ("websocket.accept", "websocket.http.response.start"):
+                message = {**message, "headers": [*message.get("headers", ()), (b"x-request-id", request_id)]}
+            await send(message)
+
+        try:
+            await self._guarded(scope, receive, tagged)
+        except ServerError as fault:
+            answer = refused_handshake(fault)
+        except Exception:
+            if not undecided:
+                raise
+            answer = refused_handshake(internal(scope["path"]))
+        else:
+            return
+        await answer(scope, receive, tagged)
+
     async def _routed(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            if (socket := self._sockets.get(scope["path"].rstrip("/"))) is None:
+                raise NotFound(f"No WebSocket is to be had at {scope['path'][:200]}; there is one at /v1/responses.")
+            await socket(scope, receive, send)
+            return
         if (message := self._to_come.get((scope["method"], scope["path"]))) is not None:
             raise InvalidRequest(message)
         await self._router(scope, receive, send)
@@ -113,16 +144,6 @@ class Server:
         await receive()
         await self._stop()
         await send({"type": "lifespan.shutdown.complete"})
-
-
-async def _without_websocket(scope: Scope, receive: Receive, send: Send) -> None:
-    """Refuses the handshake with our envelope, where what runs the app can send one; else it becomes a bare 403."""
-    if "websocket.http.response" not in scope.get("extensions", {}):
-        await send({"type": "websocket.close", "code": 1000})
-        return
-    answer = refusal(WrongProtocol())
-    answer.headers["x-request-id"] = _request_id(scope).decode()
-    await answer(scope, receive, send)
 
 
 def with_cors(app: ASGIApp, origins: Sequence[str]) -> ASGIApp:

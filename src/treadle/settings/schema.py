@@ -12,6 +12,7 @@ from treadle.ports import Capabilities, Json
 from treadle.settings.files import Files
 from treadle.settings.plugins import Plugins
 from treadle.settings.telemetry import Telemetry
+from treadle.settings.websocket import WebSocket
 from treadle.wire.extensions import RetrieveFirst
 from treadle.wire.retrieval import SearchMode
 from treadle.wire.templates import ANNOTATION, CONTEXT, FOOTER, HEADER
@@ -374,6 +375,9 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     )
     responses: Annotated[ResponsesSettings, Doc(description="How a response is produced.")] = msgspec.field(
         default_factory=ResponsesSettings
+    )
+    websocket: Annotated[WebSocket, Doc(description="Responses over WebSocket.")] = msgspec.field(
+        default_factory=WebSocket
     )
     outgoing: Annotated[Outgoing, Doc(description="Addresses that callers and models name.")] = msgspec.field(
         default_factory=Outgoing

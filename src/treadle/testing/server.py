@@ -20,6 +20,7 @@ from typing import Self
 import uvicorn
 
 from treadle.cli.protocol import Protocol
+from treadle.cli.websocket import WebSocketProtocol, largest_message
 from treadle.ports import Observer, ServerTool
 from treadle.settings import Settings, load
 from treadle.store.connect import connect
@@ -78,6 +79,8 @@ class RunningServer:
             port=0,
             log_level="warning",
             http=Protocol,
+            ws=WebSocketProtocol,
+            ws_max_size=largest_message(settings.server.max_body_bytes),
             lifespan="on",
             timeout_graceful_shutdown=2,
         )
