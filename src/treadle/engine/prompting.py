@@ -41,7 +41,8 @@ def check_placeholders(text: str, variables: list[str]) -> None:
             raise InvalidRequest(f"Invalid value for '{at}': a name has letters, digits and '_' only.", param=at)
         if name in variables[:index]:
             raise InvalidRequest(f"Invalid value for '{at}': the name comes twice.", param=at)
-    if undeclared := [name for name in placeholders(text) if name not in variables]:
+    declared = frozenset(variables)
+    if undeclared := [name for name in placeholders(text) if name not in declared]:
         names = ", ".join(name[:64] for name in undeclared[:10])
         raise InvalidRequest(f"The prompt contains undeclared variables: {names}.", param="variables")
 
