@@ -41,7 +41,7 @@ def run(settings: Settings, called: str, model: str = "") -> int:
         level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
     )
     if settings.log_level != "debug":
-        for chatty in ("httpx2", "mcp"):  # a line for each message to a server of tools
+        for chatty in ("httpx2", "mcp", "websockets"):  # a line for each message to a server of tools, say
             logging.getLogger(chatty).setLevel(logging.WARNING)
     from treadle.app import create_app  # the whole server hangs below it
 

@@ -27,7 +27,7 @@ from websockets.server import ServerProtocol
 from treadle.errors import InvalidRequest, TooLarge
 from treadle.ids import new_id
 from treadle.wire.base import encode
-from treadle.wire.sockets import STOPPING, FrameError
+from treadle.wire.sockets import FRAMES, STOPPING, FrameError, begin_text, end_text
 
 log = logging.getLogger("treadle.websocket")
 
@@ -81,7 +81,7 @@ class WebSocketProtocol(asyncio.Protocol):
         self._server = server_state
         self._app_state = app_state
         self._loop = _loop or asyncio.get_running_loop()
-        self._protocol = _Handshake(max_size=config.ws_max_size, logger=logging.getLogger("treadle.websocket.frames"))
+        self._protocol = _Handshake(max_size=config.ws_max_size)
         self._transport: asyncio.Transport
         self._queue: asyncio.Queue[Message] = asyncio.Queue()
         self._reading = True
@@ -170,7 +170,7 @@ class WebSocketProtocol(asyncio.Protocol):
             ],
             "subprotocols": [],
             "state": self._app_state.copy(),
-            "extensions": {"websocket.http.response": {}},
+            "extensions": {"websocket.http.response": {}, FRAMES: {}},
         }
         self._queue.put_nowait({"type": "websocket.connect"})
         task = self._loop.create_task(self._run(scope))
@@ -260,12 +260,12 @@ class WebSocketProtocol(asyncio.Protocol):
 
     async def send(self, message: Message) -> None:
         kind = message["type"]
-        if kind == "websocket.send":
+        if kind in (FRAMES, "websocket.send"):
             if not self._writable.is_set():
                 await self._writable.wait()
             if self._lost or self._closing:
                 raise Disconnected
-            self._transport.write(text_frame(message["text"].encode()))
+            self._transport.write(message["data"] if kind == FRAMES else text_frame(message["text"].encode()))
         elif self._lost or self._closing:
             raise Disconnected
         elif kind == "websocket.accept":
@@ -347,14 +347,12 @@ class WebSocketProtocol(asyncio.Protocol):
             self._timer = None
 
 
-def text_frame(data: bytes) -> bytes:
-    """A message in one frame, as servers send it: unmasked (RFC 6455 §5.2)."""
-    size = len(data)
-    if size < 126:
-        return b"\x81%c%b" % (size, data)
-    if size < 65_536:
-        return struct.pack("!BBH", 0x81, 126, size) + data
-    return struct.pack("!BBQ", 0x81, 127, size) + data
+def text_frame(data: bytes) -> bytearray:
+    frames = bytearray()
+    begin_text(frames)
+    frames += data
+    end_text(frames, 0)
+    return frames
 
 
 def _text(headers: Any) -> list[tuple[str, str]]:

@@ -13,7 +13,7 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass
 
 import msgspec
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from treadle.api.remembered import ConnectionMemory, Memories
 from treadle.api.responses import ResponseService, Run
@@ -24,7 +24,16 @@ from treadle.http.sse import HOLD_SECONDS, LAST_SECONDS, append_json
 from treadle.scope import LOCAL
 from treadle.wire.base import decode, encode
 from treadle.wire.events import ErrorEvent, Event
-from treadle.wire.sockets import MAX_STREAM_ID, STOPPING, FrameError, FrameHead, ResponseCreate
+from treadle.wire.sockets import (
+    FRAMES,
+    MAX_STREAM_ID,
+    STOPPING,
+    FrameError,
+    FrameHead,
+    ResponseCreate,
+    begin_text,
+    end_text,
+)
 
 EXPIRED, RESTART = 1001, 1012
 """Close codes after which clients connect again."""
@@ -67,13 +76,16 @@ class _Lane:
         self.waiting: deque[_Asked] = deque()
         self.run: Run | None = None
         self.task: asyncio.Task[None]
-        self.tail = b"}" if stream_id is None else b',"stream_id":' + encode(stream_id) + b"}"
-        """What ends each event."""
+        self._tail = b"" if stream_id is None else b',"stream_id":' + encode(stream_id) + b"}"
 
-    def status(self) -> int:
-        """The HTTP status that the running response's fault would have had."""
-        fault = self.run.turn.fault if self.run is not None else None
-        return 500 if fault is None else fault.status
+    def append(self, event: Event, buffer: bytearray) -> None:
+        """Adds an event of the running response."""
+        append_json(event, buffer)
+        if type(event) is ErrorEvent:
+            fault = self.run.turn.fault if self.run is not None else None
+            buffer[-1:] = b',"status":%d}' % (500 if fault is None else fault.status)
+        if self._tail:
+            buffer[-1:] = self._tail
 
 
 class ResponsesSocket:
@@ -89,7 +101,8 @@ class ResponsesSocket:
             return
         await send({"type": "websocket.accept"})
         memory = self._memories.open()
-        connection = _Connection(self._service, memory, self._limits, receive, send)
+        frames = FRAMES in scope.get("extensions", {})
+        connection = _Connection(self._service, memory, self._limits, receive, send, frames)
         try:
             await connection.serve()
         finally:
@@ -110,13 +123,21 @@ class _Connection:
     """One connection, from the accepted handshake to its end."""
 
     def __init__(
-        self, service: ResponseService, memory: ConnectionMemory, limits: SocketLimits, receive: Receive, send: Send
+        self,
+        service: ResponseService,
+        memory: ConnectionMemory,
+        limits: SocketLimits,
+        receive: Receive,
+        send: Send,
+        frames: bool,
     ) -> None:
+        """`frames`: what runs the app takes whole frames."""
         self._service = service
         self._memory = memory
         self._limits = limits
         self._receive = receive
         self._send = send
+        self._frames = frames
         self._lanes: dict[str | None, _Lane] = {}
         self._waiting = self._waiting_bytes = 0
         self._ending: _Ending | None = None
@@ -289,21 +310,28 @@ class _Connection:
     # ------------------------------------------------------------------------------------------ sending
 
     async def write(self, batch: list[Event], lane: _Lane) -> None:
+        frames = bytearray()
         for event in batch:
-            buffer = bytearray()
-            append_json(event, buffer)
-            if isinstance(event, ErrorEvent):
-                buffer[-1:] = b',"status":%d}' % lane.status()
-            if lane.stream_id is not None:
-                buffer[-1:] = lane.tail
-            await self._send_text(buffer.decode())
+            if self._frames:
+                start = begin_text(frames)
+                lane.append(event, frames)
+                end_text(frames, start)
+            else:
+                lane.append(event, frames)
+                await self._send_text(frames.decode())
+                frames.clear()
+        if frames:
+            await self._pass({"type": FRAMES, "data": frames})
 
     async def _refuse(self, fault: ServerError, stream_id: str | None) -> None:
         await self._send_text(encode(FrameError(status=fault.status, error=fault.body(), stream_id=stream_id)).decode())
 
     async def _send_text(self, text: str) -> None:
+        await self._pass({"type": "websocket.send", "text": text})
+
+    async def _pass(self, message: Message) -> None:
         try:
-            await self._send({"type": "websocket.send", "text": text})
+            await self._send(message)
         except OSError:
             raise _Gone from None
 
