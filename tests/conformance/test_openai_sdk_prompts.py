@@ -69,6 +69,25 @@ def test_a_stream_with_a_prompt_fits_the_types(client: Any, model: ScriptedUpstr
     assert (response.output_text, response.prompt.id, response.prompt.version) == ("Hello.", prompt, "1")
 
 
+def test_a_socket_that_is_warmed_up_with_a_prompt_takes_it_again(
+    client: Any, model: ScriptedUpstream, prompt: str
+) -> None:
+    model.script(Reply(text="Hello."))
+    common = {"type": "response.create", "model": MODEL, "store": False}
+    common["prompt"] = {"id": prompt, "variables": values("kind")}
+    with client.responses.connect() as socket:
+
+        def answered(**more: Any) -> Any:
+            socket.send({**common, **more})
+            return next(event.response for event in socket if event.type == "response.completed")
+
+        warm = answered(generate=False)
+        assert (warm.prompt.version, warm.output) == ("1", [])
+        response = answered(input="Hi", previous_response_id=warm.id)
+    assert (response.output_text, response.prompt.version) == ("Hello.", "1")
+    assert [message["role"] for message in sent(model)] == ["system", "user", "user"]
+
+
 def test_a_refusal_names_the_variable(client: Any, prompt: str) -> None:
     import openai
 
