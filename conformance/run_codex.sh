@@ -1,5 +1,6 @@
 #!/bin/sh
-# Codex CLI with its default settings over HTTP against a fresh server: text, and a tool loop that runs a command here.
+# Codex CLI with its default settings over HTTP and WebSocket against a fresh server: text, and a tool loop that runs a
+# command here.
 # The npm package is large (over 400 MB) and installed once; CODEX=/path/to/codex uses another copy.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The Open Responses compliance suite, without WebSocket and compaction, from a checkout of its repository.
+# The Open Responses compliance suite without compaction, from a checkout of its repository.
 #   conformance/run_open_responses.sh DIR
 # The checkout is only read: the suite runs in a copy, with the packages it needs beside it.
 set -eu
@@ -8,6 +8,9 @@ here=$(cd "$(dirname "$0")" && pwd)
 python=${PYTHON:-$here/../.venv/bin/python}
 tests=basic-response,assistant-phase,response-output-phase-schema,streaming-response
 tests=$tests,system-prompt,tool-calling,image-input,multi-turn
+tests=$tests,websocket-response,websocket-sequential-responses,websocket-continuation
+tests=$tests,websocket-reconnect-store-false-recovery,websocket-previous-response-not-found
+tests=$tests,websocket-failed-continuation-evicts-cache
 [ -d "$here/open_responses/node_modules" ] || (cd "$here/open_responses" && npm install --no-audit --no-fund --silent)
 copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
