@@ -11,14 +11,14 @@ from treadle.errors import InvalidRequest
 from treadle.ids import new_prompt_id
 from treadle.ports import PromptRow
 from treadle.scope import Scope
+from treadle.store.db import Database
 from treadle.store.prompts import SqlPrompts
-from treadle.store.sqlite import Sqlite
 
 ODD = "no id\x00"
 
 
 @pytest.fixture
-def prompts(database: Sqlite) -> SqlPrompts:
+def prompts(database: Database) -> SqlPrompts:
     return SqlPrompts(database)
 
 
@@ -132,7 +132,7 @@ async def test_a_list_holds_each_prompt_once_in_its_default_version(prompts: Sql
         assert refused.value.param == "after"
 
 
-async def test_a_deleted_prompt_is_gone_with_its_versions(prompts: SqlPrompts, database: Sqlite) -> None:
+async def test_a_deleted_prompt_is_gone_with_its_versions(prompts: SqlPrompts, database: Database) -> None:
     made, other = await added(prompts), await added(prompts)
     await prompts.update(ALICE, row(made.id, version=1))
     assert await prompts.delete(ALICE, made.id)
