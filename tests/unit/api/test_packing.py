@@ -10,6 +10,7 @@ from msgspec import Raw
 from treadle.api.packing import pack, unpack
 from treadle.ports import ResponseRow, StoredItem, StoredResponse
 from treadle.wire.base import encode
+from treadle.wire.content import InputImage
 from treadle.wire.responses import (
     ConversationRef,
     IncompleteDetails,
@@ -19,6 +20,7 @@ from treadle.wire.responses import (
     TextFormat,
     TextOptions,
     Usage,
+    UsedPrompt,
 )
 
 
@@ -57,6 +59,7 @@ def test_every_field_comes_back() -> None:
         parallel_tool_calls=False,
         previous_response_id="resp_0",
         conversation=ConversationRef("conv_1"),
+        prompt=UsedPrompt(id="pmpt_1", version="2", variables={"a": "x", "b": InputImage(file_id="file-1")}),
         prompt_cache_key="k",
         reasoning=ReasoningOptions(effort="low", summary="auto"),
         safety_identifier="s",
