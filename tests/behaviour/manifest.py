@@ -80,6 +80,7 @@ _PROMISES: dict[str, str] = {
     "bug-41": "Thirty streams at once never meet a locked database.",
     "bug-42": "A NUL byte in any text harms neither the response nor the store.",
     "bug-72": "When the reader leaves, the model call and the tools stop and the truth is stored.",
+    "bug-73": "A WebSocket connection continues what is not stored, one response at a time, and outlives its errors.",
     # MCP
     "bug-45": "A server of tools that cannot be used is named with the cause, and does not sink the others.",
     "bug-46": "A server of tools that never answers is left in time; the model is told and goes on.",
