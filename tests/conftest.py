@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import postgres_kit
+from tests.postgres_kit import Cluster
 from treadle.testing.upstream import ScriptedUpstream
 
 pytest.register_assert_rewrite("treadle.testing.conformance", "treadle.testing.conformance_store")
@@ -53,3 +55,26 @@ async def upstream() -> AsyncIterator[ScriptedUpstream]:
     async with ScriptedUpstream() as server:
         yield server
     server.assert_consumed()
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A real Postgres, for all tests of a process. Skips the test where the package that brings it is missing."""
+    postgres_kit.require()
+    cluster = Cluster(tmp_path_factory.mktemp("postgres") / "data")
+    yield cluster
+    cluster.remove()
+
+
+@pytest.fixture
+def postgres_url(cluster: Cluster) -> str:
+    """The address of an empty database at the newest revision."""
+    return cluster.empty()
+
+
+@pytest.fixture
+def postgres_database(cluster: Cluster) -> Iterator[str]:
+    """The name of a database at the newest revision that is the test's own."""
+    name = cluster.fresh()
+    yield name
+    cluster.drop(name)

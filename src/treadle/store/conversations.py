@@ -21,7 +21,7 @@ class SqlConversations(ports.Conversations):
 
     async def create(self, scope: Scope, row: ConversationRow, items: list[StoredItem]) -> None:
         """InvalidRequest (`param="items"`) if an id occurs twice."""
-        await self._database.write(partial(_create, scope=scope, row=row, items=items))
+        await self._database.write(partial(_create, scope=scope, row=row, items=items), guarded=True)
 
     async def get(self, scope: Scope, conversation_id: str) -> ConversationRow | None:
         if not plausible(conversation_id):
@@ -46,7 +46,8 @@ class SqlConversations(ports.Conversations):
     async def append(self, scope: Scope, conversation_id: str, items: list[StoredItem]) -> bool:
         if not plausible(conversation_id):
             return False
-        return await self._database.write(partial(_append, scope=scope, name=conversation_id, items=items))
+        work = partial(_append, scope=scope, name=conversation_id, items=items)
+        return await self._database.write(work, guarded=True)
 
     async def items(
         self, scope: Scope, conversation_id: str, *, after: str | None, limit: int, order: Order
@@ -71,6 +72,7 @@ class SqlConversations(ports.Conversations):
 
 
 def _create(connection: Connection, scope: Scope, row: ConversationRow, items: list[StoredItem]) -> None:
+    """Guarded: nobody else knows the thread yet."""
     thread = threads.create(
         connection, scope, name=row.id, count=len(items), created_at=row.created_at, metadata=row.metadata
     )
@@ -112,6 +114,7 @@ def _end(connection: Connection, scope: Scope, name: str) -> Checkpoint | None:
 
 
 def _append(connection: Connection, scope: Scope, name: str, items: list[StoredItem]) -> bool:
+    """Guarded: whoever adds items to a thread writes to its row."""
     rows = connection.execute(
         "UPDATE threads SET tip = tip + ? WHERE tenant = ? AND owner = ? AND name = ? RETURNING key, tip",
         (len(items), scope.tenant, scope.owner, name),

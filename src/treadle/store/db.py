@@ -38,6 +38,11 @@ class Connection(Protocol):
         """Runs one statement once per row of parameters."""
         ...
 
+    def guard(self, table: str, column: str, where: str, params: Sequence[Value] = ()) -> bool:
+        """Whether such a row is there; one that is conflicts with whoever changes or deletes it meanwhile, as if
+        `column` were written with the value that it has. For work that writes `guarded`."""
+        ...
+
 
 class Database(Protocol):
     """Runs pieces of work, each a synchronous function of a Connection.
@@ -58,8 +63,12 @@ class Database(Protocol):
         """Runs `work` on one snapshot; it must not write. Cancelling the waiter drops the result only."""
         ...
 
-    def write(self, work: Callable[[Connection], T]) -> Awaitable[T]:
+    def write(self, work: Callable[[Connection], T], *, guarded: bool = False) -> Awaitable[T]:
         """Runs `work` as one serialisable transaction. When the awaitable gives a result, it is durable; when it
         raises, nothing of it is there. Cancelling the waiter does not stop the write: it happens whole or fails whole.
+
+        An engine may have to watch everything that is read, and Postgres watches pages of indexes, so that those who
+        only work on neighbouring rows hold up each other. `guarded` spares that. It is a promise of the work: whatever
+        it has read and relies on cannot change unless a row changes that it writes or guards as well.
         """
         ...

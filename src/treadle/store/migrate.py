@@ -6,52 +6,95 @@ The server runs this as a child process, so that it never imports SQLAlchemy or 
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from treadle.errors import StorageFault
 from treadle.store.db import HEAD, REVISIONS
 
+if TYPE_CHECKING:
+    import sqlalchemy as sa
+
+log = logging.getLogger(__name__)
+
 SECONDS = 300
 """How long a migration may take, waiting for another process's one included."""
 
+_LOCK = 7_239_014
+"""Names the lock that processes take in Postgres while they migrate."""
+
 
 def migrate(url: str) -> None:
-    """Upgrades the database at `url` (`sqlite:///path`, or any URL of SQLAlchemy) to HEAD, in one transaction."""
-    import sqlalchemy as sa
+    """Upgrades the database at `url` (`sqlite:///path`, or an address of Postgres) to HEAD, in one transaction."""
     from alembic import command
     from alembic.config import Config
 
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
-    path = url.removeprefix("sqlite:///")
-    # A path is taken as it is: it may hold characters that mean something in a URL.
-    engine = sa.create_engine(url if path == url else sa.URL.create("sqlite", database=path), poolclass=sa.NullPool)
-    if engine.dialect.name == "sqlite":
-        _take_the_write_lock_first(engine)
+    engine = postgres_engine(url) if is_postgres(url) else _sqlite_engine(url.removeprefix("sqlite:///"))
     with engine.begin() as connection:
-        if engine.dialect.name == "postgresql":
-            connection.execute(sa.text("SELECT pg_advisory_xact_lock(7239014)"))
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
 
 
-def _take_the_write_lock_first(engine: object) -> None:
-    """Makes the driver leave transactions alone, and ours begin by waiting for any other writer."""
+def is_postgres(url: str) -> bool:
+    return url.startswith(("postgresql://", "postgres://"))
+
+
+def postgres_engine(url: str) -> sa.Engine:
+    """Its transactions have our tables to themselves, in a schema of their own."""
+    import sqlalchemy as sa
+    from sqlalchemy import event
+    from sqlalchemy.dialects.postgresql.base import PGTypeCompiler
+
+    from treadle.store.postgres_connection import SCHEMA, Address
+
+    class Types(PGTypeCompiler):
+        def visit_TEXT(self, type_: sa.Text, **_: object) -> str:  # noqa: N802 -- SQLAlchemy's name
+            """Bytes give the order, as in SQLite: cheaper, and no update of the system can break an index."""
+            return 'TEXT COLLATE "C"'
+
+    address = Address(url)
+
+    def connect() -> object:
+        raw = address.connect()
+        raw.execute(f"SET search_path = {SCHEMA}".encode())
+        raw.autocommit = False
+        return raw
+
+    def begun(connection: sa.Connection) -> None:
+        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")
+        if connection.exec_driver_sql(f"SELECT to_regnamespace('{SCHEMA}')").scalar() is None:
+            connection.exec_driver_sql(f"CREATE SCHEMA {SCHEMA}")
+
+    engine = sa.create_engine("postgresql+psycopg://", creator=connect, poolclass=sa.NullPool)
+    engine.dialect.type_compiler_instance = Types(engine.dialect)
+    event.listen(engine, "begin", begun)
+    return engine
+
+
+def _sqlite_engine(path: str) -> sa.Engine:
+    """The driver leaves transactions alone, and ours begin by waiting for any other writer."""
     import sqlite3
 
-    from sqlalchemy import Connection, event
+    import sqlalchemy as sa
+    from sqlalchemy import event
 
     def connected(connection: sqlite3.Connection, _record: object) -> None:
         connection.isolation_level = None
         connection.execute(f"PRAGMA busy_timeout = {SECONDS * 1000}")
 
-    def begun(connection: Connection) -> None:
+    def begun(connection: sa.Connection) -> None:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
 
+    # A path is taken as it is: it may hold characters that mean something in a URL.
+    engine = sa.create_engine(sa.URL.create("sqlite", database=path), poolclass=sa.NullPool)
     event.listen(engine, "connect", connected)
     event.listen(engine, "begin", begun)
+    return engine
 
 
 def needed(revision: str | None) -> bool:
@@ -75,6 +118,7 @@ def migrate_in_child(url: str) -> None:
         )
     except subprocess.CalledProcessError as error:
         error.add_note(error.stderr)
+        log.error("the migration failed: %s", error.stderr.strip().rpartition("\n")[2])  # noqa: TRY400 -- the trace is not ours
         raise StorageFault("The database schema could not be brought up to date.") from error
     except (OSError, subprocess.TimeoutExpired) as error:
         raise StorageFault("The database schema could not be brought up to date.") from error

@@ -35,7 +35,7 @@ class SqlResponses(ports.Responses):
         self._clock = clock
 
     async def settle(self, scope: Scope, turn: SettledTurn) -> Checkpoint:
-        return await self._database.write(partial(_settle, scope=scope, turn=turn))
+        return await self._database.write(partial(_settle, scope=scope, turn=turn), guarded=True)
 
     async def begin(self, scope: Scope, row: ResponseRow, inputs: list[StoredItem], lease_until: int) -> None:
         await self._database.write(partial(_begin, scope=scope, row=row, inputs=inputs, lease=lease_until))
@@ -102,10 +102,11 @@ class SqlResponses(ports.Responses):
         return StoredResponse(self._current(found.span), found.inputs, found.outputs)
 
 
-def fail_interrupted(connection: Connection) -> None:
-    """Marks everything as failed that still counts as running. Only for a process that has the database to itself."""
-    connection.execute("DELETE FROM responses WHERE lease IS NOT NULL AND deleted = 1")
-    rows = connection.execute("SELECT data, id FROM responses WHERE lease IS NOT NULL")
+def fail_interrupted(connection: Connection, *, before: int = 1 << 62) -> None:
+    """Marks everything as failed that still counts as running and whose lease ended before that Unix second: all of it
+    by default, which is only for a process that has the database to itself."""
+    connection.execute("DELETE FROM responses WHERE lease < ? AND deleted = 1", (before,))
+    rows = connection.execute("SELECT data, id FROM responses WHERE lease < ?", (before,))
     connection.executemany(
         "UPDATE responses SET status = 'failed', lease = NULL, data = ? WHERE id = ?",
         [(_with_error(data), response_id) for data, response_id in rows],
@@ -116,6 +117,7 @@ def fail_interrupted(connection: Connection) -> None:
 
 
 def _settle(connection: Connection, scope: Scope, turn: SettledTurn) -> Checkpoint:
+    """Guarded: by the row of the thread that it extends, or by what it branches off from."""
     row, base = turn.row, turn.base
     items = [*turn.inputs, *turn.outputs]
     if base is None:
@@ -127,6 +129,8 @@ def _settle(connection: Connection, scope: Scope, turn: SettledTurn) -> Checkpoi
     else:
         if row.previous is not None:
             _require(connection, scope, row.previous)
+        else:  # a turn of a conversation that is kept outside of it
+            connection.guard("threads", "tip", "key = ?", (base.thread,))
         thread = threads.extend(connection, scope, base, len(items), row.created_at)
         start = base.pos
     threads.put(connection, thread, start, items)
@@ -136,9 +140,12 @@ def _settle(connection: Connection, scope: Scope, turn: SettledTurn) -> Checkpoi
 
 
 def _require(connection: Connection, scope: Scope, previous: str) -> None:
-    """Without its predecessor a turn's history may have holes, so it must not be stored as if it were whole."""
-    if not connection.execute(
-        "SELECT 1 FROM responses WHERE id = ? AND tenant = ? AND owner = ? AND deleted = 0",
+    """Without its predecessor a turn's history may have holes, so it must not be stored as if it were whole. As long as
+    that is there, all that comes before it is."""
+    if not connection.guard(
+        "responses",
+        "deleted",
+        "id = ? AND tenant = ? AND owner = ? AND deleted = 0",
         (previous, scope.tenant, scope.owner),
     ):
         raise PreviousNotFound(

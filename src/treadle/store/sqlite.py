@@ -58,10 +58,11 @@ class Sqlite:
             raise StorageFault("The database is not open.")
         return self._readers.submit(work)
 
-    def write(self, work: Callable[[Connection], T]) -> Awaitable[T]:
+    def write(self, work: Callable[[Connection], T], *, guarded: bool = False) -> Awaitable[T]:
+        del guarded  # one write at a time needs no guards
         if self._writer is None:
             raise StorageFault("The database is not open.")
-        return self._writer.submit(work, writes=True)
+        return self._writer.submit(work)
 
     def _start(self) -> None:
         if sqlite3.sqlite_version_info < OLDEST_SQLITE:

@@ -43,6 +43,10 @@ class SqliteConnection:
     def executemany(self, sql: str, rows: Iterable[Sequence[Value]]) -> None:
         self._cursor.executemany(sql, rows)
 
+    def guard(self, table: str, column: str, where: str, params: Sequence[Value] = ()) -> bool:
+        del column  # there is one writer at a time
+        return bool(self.execute(f"SELECT 1 FROM {table} WHERE {where}", params))  # noqa: S608 -- fixed words
+
 
 def fault(error: sqlite3.Error) -> StorageFault:
     """What callers may know about `error`: its kind, and neither SQL nor data."""

@@ -28,11 +28,11 @@ WAITING = 10_000
 class Job:
     """A piece of work and whoever waits for it. Exactly one of `value` and `error` counts once it has run."""
 
-    __slots__ = ("asked", "error", "future", "loop", "value", "work", "writes")
+    __slots__ = ("asked", "error", "future", "loop", "manner", "value", "work")
 
-    def __init__(self, work: Callable[[Connection], object], loop: asyncio.AbstractEventLoop, *, writes: bool) -> None:
+    def __init__(self, work: Callable[[Connection], object], loop: asyncio.AbstractEventLoop, manner: bytes) -> None:
         self.work = work
-        self.writes = writes
+        self.manner = manner
         self.asked = monotonic()
         self.loop = loop
         self.future: asyncio.Future[Any] = loop.create_future()
@@ -85,9 +85,10 @@ class Workers(Generic[C]):
         for thread in self._threads:
             thread.start()
 
-    def submit(self, work: Callable[[Connection], T], *, writes: bool = False) -> asyncio.Future[T]:
-        """Must be called in an event loop. StorageFault when closed or when too much is waiting."""
-        job = Job(work, asyncio.get_running_loop(), writes=writes)
+    def submit(self, work: Callable[[Connection], T], manner: bytes = b"") -> asyncio.Future[T]:
+        """Must be called in an event loop. `manner` tells `serve` how to begin. StorageFault when closed or when too
+        much is waiting."""
+        job = Job(work, asyncio.get_running_loop(), manner)
         with self._gate:
             if not self._open:
                 raise StorageFault("The database is closed.")

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 import pytest
 
 from tests.unit.api.knowledge_kit import EMBEDDER, Knowledge
-from tests.unit.store.conftest import database, migrated, path
+from tests.unit.store.on_sqlite import database, migrated, path
 from tests.unit.store.support import ALICE
 from treadle.api import ingest
 from treadle.errors import ContextTooLong, QuotaExceeded, StorageFault, UpstreamFault, UpstreamRefused

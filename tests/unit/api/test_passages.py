@@ -9,7 +9,7 @@ import pytest
 from tests.behaviour.manifest import behaviour
 from tests.unit.api.knowledge_kit import EMBEDDER, Knowledge, WordEmbedder
 from tests.unit.api.test_ingest import attach, store
-from tests.unit.store.conftest import database, migrated, path
+from tests.unit.store.on_sqlite import database, migrated, path
 from tests.unit.store.support import ALICE, BOB
 from treadle.api import listings
 from treadle.errors import InvalidRequest, NotFound, ServerError, StorageFault, UpstreamFault

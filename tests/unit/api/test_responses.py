@@ -8,7 +8,7 @@ from contextlib import aclosing
 
 import pytest
 
-from tests.unit.store.conftest import conversations, database, migrated, path, responses
+from tests.unit.store.conftest import conversations, database, migrated, path, responses, url
 from treadle.access.sealing import KeySealer
 from treadle.api.locks import ConversationLocks
 from treadle.api.responses import ResponseService
@@ -21,12 +21,12 @@ from treadle.models.tokens import Tokens
 from treadle.ports import Checkpoint, ConversationRow, SettledTurn
 from treadle.scope import LOCAL, Principal, Scope
 from treadle.store.conversations import SqlConversations
+from treadle.store.db import Database
 from treadle.store.responses import SqlResponses
-from treadle.store.sqlite import Sqlite
 from treadle.testing import Gate, ScriptedModel, says
 from treadle.wire.responses import CreateResponse
 
-__all__ = ["conversations", "database", "migrated", "path", "responses"]
+__all__ = ["conversations", "database", "migrated", "path", "responses", "url"]
 
 CONVERSATION = "conv_" + "0" * 48
 Process = Callable[..., tuple[ResponseService, Tasks]]
@@ -92,7 +92,7 @@ async def test_between_processes_the_slower_turn_is_told_and_its_failure_kept(
 
 
 async def test_a_turn_whose_items_the_conversation_refuses_is_kept_as_a_failure(
-    process: Process, model: ScriptedModel, conversations: SqlConversations, database: Sqlite
+    process: Process, model: ScriptedModel, conversations: SqlConversations, database: Database
 ) -> None:
     class Refusing(SqlResponses):
         async def settle(self, scope: Scope, turn: SettledTurn) -> Checkpoint:
@@ -124,7 +124,7 @@ async def test_a_lock_is_the_owners_alone(process: Process) -> None:
 class Slow(SqlResponses):
     """A store whose `settle` waits for a gate."""
 
-    def __init__(self, database: Sqlite) -> None:
+    def __init__(self, database: Database) -> None:
         super().__init__(database)
         self.reached, self.gate = Gate(), Gate()
 
@@ -135,7 +135,7 @@ class Slow(SqlResponses):
 
 
 async def test_a_client_that_leaves_while_its_turn_is_stored_does_not_undo_it(
-    process: Process, model: ScriptedModel, database: Sqlite, conversations: SqlConversations
+    process: Process, model: ScriptedModel, database: Database, conversations: SqlConversations
 ) -> None:
     store = Slow(database)
     service, tasks = process(store)
@@ -182,7 +182,7 @@ class Broken(SqlResponses):
 
 
 async def test_a_turn_that_cannot_be_stored_fails_and_frees_its_conversation(
-    process: Process, model: ScriptedModel, database: Sqlite
+    process: Process, model: ScriptedModel, database: Database
 ) -> None:
     service, _ = process(Broken(database))
     model.script(says("a"), says("b"))

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.unit.store.conftest import conversations, database, migrated, path, responses
+from tests.unit.store.on_sqlite import conversations, database, migrated, path, responses
 from treadle.access.sealing import KeySealer
 from treadle.engine.loop import run
 from treadle.engine.prepare import Preparation, prepare

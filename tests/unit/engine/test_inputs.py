@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from tests.unit.store.conftest import database, migrated, path, responses
+from tests.unit.store.on_sqlite import database, migrated, path, responses
 from treadle.engine.inputs import decode_inputs, resolve
 from treadle.errors import InvalidRequest, NotFound
 from treadle.ports import ResponseRow, SettledTurn, StoredItem

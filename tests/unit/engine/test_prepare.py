@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.unit.store.conftest import conversations, database, migrated, path, responses
+from tests.unit.store.on_sqlite import conversations, database, migrated, path, responses
 from treadle.access.netguard import OutgoingGuard
 from treadle.access.sealing import KeySealer
 from treadle.engine.prepare import Preparation, prepare

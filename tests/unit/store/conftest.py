@@ -1,51 +1,45 @@
-"""A real database file for every test, copied from one that was migrated once."""
+"""Real databases for every test, on both engines: a SQLite file copied from one that was migrated once, and an emptied
+Postgres."""
 
 from __future__ import annotations
 
 import asyncio
-import shutil
-from collections.abc import AsyncIterator
-from pathlib import Path
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from treadle.store.conversations import SqlConversations
-from treadle.store.responses import SqlResponses, fail_interrupted
-from treadle.store.sqlite import Sqlite
+from tests.unit.store.on_sqlite import conversations, migrated, path, responses
+from treadle.store.connect import connect
+from treadle.store.db import Database
+
+__all__ = ["conversations", "migrated", "path", "responses"]
+
+Another = Callable[[], Awaitable[Database]]
 
 
-@pytest.fixture(scope="session")
-def migrated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An empty database at the newest revision. Copy it, never open it."""
-    path = tmp_path_factory.mktemp("migrated") / "empty.db"
-
-    async def create() -> None:
-        database = Sqlite(path)
-        await database.start()
-        await database.close()
-
-    asyncio.run(create())
-    return path
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest) -> str:
+    """What `store.url` would say: a test that asks for it, or for the database there, runs on both engines."""
+    return str(request.getfixturevalue("path" if request.param == "sqlite" else "postgres_url"))
 
 
 @pytest.fixture
-def path(migrated: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copy(migrated, tmp_path / "treadle.db"))
-
-
-@pytest.fixture
-async def database(path: Path) -> AsyncIterator[Sqlite]:
-    database = Sqlite(path, recover=fail_interrupted)
+async def database(url: str) -> AsyncIterator[Database]:
+    database = connect(url)
     await database.start()
     yield database
     await database.close()
 
 
 @pytest.fixture
-def responses(database: Sqlite) -> SqlResponses:
-    return SqlResponses(database, clock=lambda: 1_800_000_000)
+async def another(url: str) -> AsyncIterator[Another]:
+    """Opens what `database` has open once more, as another process would."""
+    opened: list[Database] = []
 
+    async def open_it() -> Database:
+        opened.append(connect(url))
+        await opened[-1].start()
+        return opened[-1]
 
-@pytest.fixture
-def conversations(database: Sqlite) -> SqlConversations:
-    return SqlConversations(database)
+    yield open_it
+    await asyncio.gather(*(database.close() for database in opened))

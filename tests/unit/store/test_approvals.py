@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from pathlib import Path
 
 import pytest
 
+from tests.unit.store.conftest import Another
 from tests.unit.store.support import ALICE, STRANGERS
 from treadle.scope import Principal, Scope
 from treadle.store.approvals import SqlApprovals
-from treadle.store.db import Connection
-from treadle.store.sqlite import Sqlite
+from treadle.store.db import Connection, Database
 
 REQUEST = "mcpr_" + "0" * 48
 
 
 @pytest.fixture
-def approvals(database: Sqlite) -> SqlApprovals:
+def approvals(database: Database) -> SqlApprovals:
     return SqlApprovals(database)
 
 
@@ -33,13 +32,9 @@ async def test_of_claims_at_the_same_time_one_wins(approvals: SqlApprovals) -> N
     assert claims.count(True) == 1
 
 
-async def test_between_processes_one_claim_wins(path: Path) -> None:
-    one, two = Sqlite(path), Sqlite(path)
-    await asyncio.gather(one.start(), two.start())
-    try:
-        claims = await asyncio.gather(*(SqlApprovals(each).claim(ALICE, REQUEST) for each in [one, two] * 5))
-    finally:
-        await asyncio.gather(one.close(), two.close())
+async def test_between_processes_one_claim_wins(another: Another) -> None:
+    both = await asyncio.gather(another(), another())
+    claims = await asyncio.gather(*(SqlApprovals(each).claim(ALICE, REQUEST) for each in [*both] * 5))
     assert claims.count(True) == 1
 
 
@@ -56,7 +51,7 @@ async def test_names_that_run_into_each_other_stay_apart(approvals: SqlApprovals
     assert await approvals.claim(Scope('a","b', Principal("c")), REQUEST)
 
 
-async def test_answers_of_an_older_version_still_count(database: Sqlite, approvals: SqlApprovals) -> None:
+async def test_answers_of_an_older_version_still_count(database: Database, approvals: SqlApprovals) -> None:
     def old(connection: Connection, owner: str, request: str) -> int:
         return connection.change("INSERT INTO approvals VALUES (?, ?, ?, 1)", (request, ALICE.tenant, owner))
 

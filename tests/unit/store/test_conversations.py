@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from tests.unit.store.support import ALICE, NOW, STRANGERS, conversation, messag
 from treadle.errors import ConversationLocked, InvalidRequest, NotFound
 from treadle.ports import Checkpoint, ConversationRow, Order
 from treadle.store.conversations import SqlConversations
+from treadle.store.db import Database
 from treadle.store.responses import SqlResponses
 from treadle.store.sqlite import Sqlite
 
@@ -165,7 +165,7 @@ async def test_an_item_is_read_and_taken_out_by_id(conversations: SqlConversatio
 
 
 async def test_an_item_taken_out_is_in_no_history_but_its_response_stays_whole(
-    conversations: SqlConversations, responses: SqlResponses, database: Sqlite
+    conversations: SqlConversations, responses: SqlResponses, database: Database
 ) -> None:
     name, base = await create(conversations)
     wanted = turn("q", "a", base=base, conversation=name, append=True)
@@ -186,7 +186,7 @@ async def test_an_item_taken_out_is_in_no_history_but_its_response_stays_whole(
 
 
 async def test_a_deleted_conversation_is_gone_but_its_responses_stay(
-    conversations: SqlConversations, responses: SqlResponses, path: Path, database: Sqlite
+    conversations: SqlConversations, responses: SqlResponses, database: Database
 ) -> None:
     name, base = await create(conversations, "hello")
     wanted = turn("q1", "a1", base=base, conversation=name, append=True)
@@ -208,14 +208,11 @@ async def test_a_deleted_conversation_is_gone_but_its_responses_stay(
     assert texts(await responses.history(ALICE, end)) == ["hello", "q1", "a1"]
     at_next = await responses.settle(ALICE, turn("q2", "a2", base=end, previous=wanted.row.id))
     assert texts(await responses.history(ALICE, at_next)) == ["hello", "q1", "a1", "q2", "a2"]
-    await database.close()
-    with sqlite3.connect(path) as left:
-        assert left.execute("SELECT count(*) FROM items WHERE id = ?", (loose.id,)).fetchone() == (0,)
-    left.close()
+    assert await database.read(lambda c: c.execute("SELECT count(*) FROM items WHERE id = ?", (loose.id,))) == [(0,)]
 
 
 async def test_a_conversation_without_responses_leaves_nothing_behind(
-    conversations: SqlConversations, database: Sqlite
+    conversations: SqlConversations, database: Database
 ) -> None:
     name, _ = await create(conversations, "hello")
     await conversations.delete(ALICE, name)

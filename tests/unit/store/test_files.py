@@ -9,8 +9,8 @@ from treadle.errors import InvalidRequest
 from treadle.ids import new_file_id
 from treadle.ports import FileRow
 from treadle.scope import Scope
+from treadle.store.db import Database
 from treadle.store.files import SqlFiles
-from treadle.store.sqlite import Sqlite
 
 
 class Clock:
@@ -27,7 +27,7 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def files(database: Sqlite, clock: Clock) -> SqlFiles:
+def files(database: Database, clock: Clock) -> SqlFiles:
     return SqlFiles(database, clock)
 
 

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.store.conftest import Another
 from tests.unit.store.support import ALICE, BOB, NOW
 from tests.unit.store.test_vector_stores import CUT_SMALLER, new, store
+from treadle.store.db import Database
 from treadle.store.ingestion import SqlIngestionQueue, release_all
 from treadle.store.sqlite import Sqlite
 from treadle.store.vector_files import SqlStoreFiles
@@ -29,18 +31,18 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def queue(database: Sqlite, clock: Clock) -> SqlIngestionQueue:
+def queue(database: Database, clock: Clock) -> SqlIngestionQueue:
     return SqlIngestionQueue(database, clock=clock)
 
 
 @pytest.fixture
-async def files(database: Sqlite) -> SqlStoreFiles:
+async def files(database: Database) -> SqlStoreFiles:
     await SqlVectorStores(database).create(ALICE, store())
     return SqlStoreFiles(database)
 
 
 async def test_a_claim_says_for_whom_and_how_to_index(
-    queue: SqlIngestionQueue, files: SqlStoreFiles, database: Sqlite
+    queue: SqlIngestionQueue, files: SqlStoreFiles, database: Database
 ) -> None:
     await SqlVectorStores(database).create(BOB, store("vs_2", embedding_model="other", dimensions=7, shortened=True))
     await files.attach(BOB, "vs_2", [new("b", chunking=CUT_SMALLER)])
@@ -53,16 +55,11 @@ async def test_a_claim_says_for_whom_and_how_to_index(
 
 
 async def test_processes_that_ask_at_once_never_get_the_same_file(
-    queue: SqlIngestionQueue, files: SqlStoreFiles, path: Path, clock: Clock
+    queue: SqlIngestionQueue, files: SqlStoreFiles, another: Another, clock: Clock
 ) -> None:
     await files.attach(ALICE, "vs_1", [new(f"f{number:02}") for number in range(20)])
-    other = Sqlite(path)
-    await other.start()
-    try:
-        queues = [queue, SqlIngestionQueue(other, clock=clock)]
-        jobs = await asyncio.gather(*(queues[n % 2].claim(f"c{n}", NOW + 60) for n in range(30)))
-    finally:
-        await other.close()
+    queues = [queue, SqlIngestionQueue(await another(), clock=clock)]
+    jobs = await asyncio.gather(*(queues[n % 2].claim(f"c{n}", NOW + 60) for n in range(30)))
     claimed = [job.file for job in jobs if job is not None]
     assert sorted(claimed) == [f"f{number:02}" for number in range(20)]
 
@@ -101,18 +98,17 @@ async def test_a_file_given_back_is_free_at_once_and_does_not_count_as_tried(
         await queue.release(ALICE, job)
 
 
-async def test_a_process_that_starts_alone_takes_up_at_once_what_a_dead_one_held(
-    queue: SqlIngestionQueue, files: SqlStoreFiles, database: Sqlite, path: Path
-) -> None:
-    await files.attach(ALICE, "vs_1", [new("a")])
-    assert await queue.claim("dead", NOW + 60) is not None
+async def test_a_process_that_starts_alone_takes_up_at_once_what_a_dead_one_held(path: Path) -> None:
+    database = Sqlite(path)
+    await database.start()
+    await SqlVectorStores(database).create(ALICE, store())
+    await SqlStoreFiles(database).attach(ALICE, "vs_1", [new("a")])
+    assert await SqlIngestionQueue(database, clock=lambda: NOW).claim("dead", NOW + 60) is not None
     await database.close()
     again = Sqlite(path, recover=release_all)
     await again.start()
-    try:
-        job = await SqlIngestionQueue(again, clock=lambda: NOW).claim("alive", NOW + 60)
-    finally:
-        await again.close()
+    job = await SqlIngestionQueue(again, clock=lambda: NOW).claim("alive", NOW + 60)
+    await again.close()
     assert job is not None
     assert job.attempt == 2
 

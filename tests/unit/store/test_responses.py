@@ -11,6 +11,7 @@ import pytest
 from tests.unit.store.support import ALICE, NOW, STRANGERS, message, row, texts, turn
 from treadle.errors import InvalidRequest, NotFound, PreviousNotFound, StorageFault
 from treadle.ports import Checkpoint, StoredItem
+from treadle.store.db import Database
 from treadle.store.responses import SqlResponses
 from treadle.store.sqlite import Sqlite
 
@@ -155,7 +156,7 @@ async def test_beginning_again_updates_the_row(responses: SqlResponses) -> None:
     assert (found.row.status, len(found.inputs)) == ("in_progress", 1)
 
 
-async def test_an_expired_lease_reads_as_failed_and_a_renewed_one_does_not(database: Sqlite) -> None:
+async def test_an_expired_lease_reads_as_failed_and_a_renewed_one_does_not(database: Database) -> None:
     now = NOW
     responses = SqlResponses(database, clock=lambda: now)
     lost = row(status="in_progress", data=b'{"error":null,"tools":[1]}')
@@ -338,7 +339,9 @@ async def test_what_follows_a_deleted_response_keeps_its_whole_history(responses
     assert texts(await responses.history(ALICE, at_d))[-3:] == ["c2", "d1", "d2"]
 
 
-async def test_text_that_nothing_needs_is_removed_from_the_file(path: Path, database: Sqlite) -> None:
+async def test_text_that_nothing_needs_is_removed_from_the_file(path: Path) -> None:
+    database = Sqlite(path)
+    await database.start()
     responses = SqlResponses(database)
     kept = turn("kept question", "kept answer")
     base = await responses.settle(ALICE, kept)

@@ -7,6 +7,7 @@ import sqlite3
 import stat
 import sys
 import threading
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,14 @@ from treadle.store import workers
 from treadle.store.db import Connection
 from treadle.store.responses import SqlResponses
 from treadle.store.sqlite import PAGE_BYTES, Sqlite
+
+
+@pytest.fixture
+async def database(path: Path) -> AsyncIterator[Sqlite]:
+    database = Sqlite(path)
+    await database.start()
+    yield database
+    await database.close()
 
 
 def add_thread(connection: Connection, owner: str = "x") -> None:

@@ -163,7 +163,9 @@ async def test_what_is_no_database_is_a_storage_fault(tmp_path: Path) -> None:
             await Sqlite(path).start()
 
 
-@pytest.mark.parametrize("url", ["postgresql://host/db", "sqlite://", "sqlite:///", "mysql://x", "sqlite://host/x"])
+@pytest.mark.parametrize(
+    "url", ["postgresql+asyncpg://host/db", "sqlite://", "sqlite:///", "mysql://x", "sqlite://host/x"]
+)
 def test_a_url_that_is_not_supported_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match=r"store\.url"):
         connect(url)

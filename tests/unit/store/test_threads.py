@@ -14,22 +14,30 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.postgres_kit import Cluster
 from tests.unit.store.support import ALICE, NOW, message, row, texts, turn
 from treadle.ids import new_id
 from treadle.ports import Checkpoint, SettledTurn, StoredItem
 from treadle.scope import Principal, Scope
 from treadle.store import threads
-from treadle.store.db import Connection, Row, Value
+from treadle.store.connect import connect
+from treadle.store.db import Connection, Database, Row, Value
 from treadle.store.responses import SqlResponses
 from treadle.store.sqlite import Sqlite
 
 SOME = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
-@pytest.fixture(scope="module")
-def shared(migrated: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sqlite]:
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def shared(
+    request: pytest.FixtureRequest, migrated: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Database]:
     """One database for all examples; each uses a tenant of its own."""
-    database = Sqlite(Path(shutil.copy(migrated, tmp_path_factory.mktemp("shared") / "treadle.db")))
+    if request.param == "sqlite":
+        database = connect(str(shutil.copy(migrated, tmp_path_factory.mktemp("shared") / "treadle.db")))
+    else:
+        cluster: Cluster = request.getfixturevalue("cluster")
+        database = connect(cluster.url(cluster.fresh()))
     asyncio.run(database.start())
     yield database
     asyncio.run(database.close())
@@ -65,7 +73,7 @@ async def grow(responses: SqlResponses, scope: Scope, nodes: list[Node], step: t
     return Node(wanted.row.id, end, texts([*wanted.inputs, *wanted.outputs]), parent)
 
 
-def in_its_own_tenant(shared: Sqlite, check: Callable[[SqlResponses, Scope], Awaitable[None]]) -> None:
+def in_its_own_tenant(shared: Database, check: Callable[[SqlResponses, Scope], Awaitable[None]]) -> None:
     async def run() -> None:
         await check(SqlResponses(shared), Scope(new_id("tenant"), Principal("someone")))
 
@@ -77,7 +85,9 @@ steps = st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 3), st.integers(
 
 @SOME
 @given(steps=steps)
-def test_every_turn_of_any_tree_has_the_history_of_its_path(shared: Sqlite, steps: list[tuple[int, int, int]]) -> None:
+def test_every_turn_of_any_tree_has_the_history_of_its_path(
+    shared: Database, steps: list[tuple[int, int, int]]
+) -> None:
     async def check(responses: SqlResponses, scope: Scope) -> None:
         nodes: list[Node] = []
         for step in steps:
@@ -98,7 +108,7 @@ deletion = st.tuples(st.just("delete"), st.integers(0, 1000), st.just(0), st.jus
 @SOME
 @given(acts=st.lists(st.one_of(growth, growth, growth, deletion), min_size=5, max_size=25), order=st.randoms())
 def test_after_any_deletions_exactly_what_live_responses_need_is_kept(
-    shared: Sqlite, acts: list[tuple[str, int, int, int]], order: random.Random
+    shared: Database, acts: list[tuple[str, int, int, int]], order: random.Random
 ) -> None:
     async def check(responses: SqlResponses, scope: Scope) -> None:
         live: list[Node] = []
@@ -122,7 +132,7 @@ def test_after_any_deletions_exactly_what_live_responses_need_is_kept(
 
 
 async def test_branches_of_branches_keep_what_they_inherit_until_the_last_is_deleted(
-    responses: SqlResponses, database: Sqlite
+    responses: SqlResponses, database: Database
 ) -> None:
     a = await grow(responses, ALICE, [], (0, 1, 1))
     b = await grow(responses, ALICE, [a], (1, 1, 1))
@@ -139,7 +149,7 @@ async def test_branches_of_branches_keep_what_they_inherit_until_the_last_is_del
     assert await everything(database, ALICE) == set()
 
 
-async def everything(database: Sqlite, scope: Scope) -> set[str]:
+async def everything(database: Database, scope: Scope) -> set[str]:
     """The texts of all items that are stored for a tenant."""
     rows = await database.read(
         lambda c: c.execute(
@@ -165,7 +175,7 @@ async def test_a_path_of_a_thousand_branchings_is_read_in_order(responses: SqlRe
 
 
 async def test_reading_a_path_of_branchings_takes_one_statement_for_its_items(
-    responses: SqlResponses, database: Sqlite
+    responses: SqlResponses, database: Database
 ) -> None:
     base, previous = None, None
     for n in range(20):

@@ -18,8 +18,8 @@ from treadle.ports import (
     VectorStoreRow,
 )
 from treadle.scope import Scope
+from treadle.store.db import Database
 from treadle.store.ingestion import SqlIngestionQueue
-from treadle.store.sqlite import Sqlite
 from treadle.store.vector_files import SqlStoreFiles
 from treadle.store.vector_stores import SqlVectorStores
 from treadle.wire.vector_stores import StaticChunking, StaticRules
@@ -29,17 +29,17 @@ CUT_SMALLER = StaticChunking(static=StaticRules(max_chunk_size_tokens=100, chunk
 
 
 @pytest.fixture
-def stores(database: Sqlite) -> SqlVectorStores:
+def stores(database: Database) -> SqlVectorStores:
     return SqlVectorStores(database)
 
 
 @pytest.fixture
-def files(database: Sqlite) -> SqlStoreFiles:
+def files(database: Database) -> SqlStoreFiles:
     return SqlStoreFiles(database)
 
 
 @pytest.fixture
-def queue(database: Sqlite) -> SqlIngestionQueue:
+def queue(database: Database) -> SqlIngestionQueue:
     return SqlIngestionQueue(database, clock=lambda: NOW)
 
 

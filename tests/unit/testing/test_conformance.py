@@ -12,7 +12,9 @@ import pytest
 from treadle.models.openai_chat import ChatCompletions, Endpoint
 from treadle.models.upstream import open_session
 from treadle.ports import Conversations, Embedder, Embedding, Responses
+from treadle.store.connect import connect
 from treadle.store.conversations import SqlConversations
+from treadle.store.db import Database
 from treadle.store.responses import SqlResponses
 from treadle.store.sqlite import Sqlite
 from treadle.testing.conformance import EmbedderSuite, ModelSuite, StoreSuite
@@ -55,6 +57,23 @@ class TestSqlite(StoreSuite):
 
     @pytest.fixture
     def conversations(self, database: Sqlite) -> Conversations:
+        return SqlConversations(database)
+
+
+class TestPostgres(StoreSuite):
+    @pytest.fixture
+    async def database(self, postgres_url: str) -> AsyncIterator[Database]:
+        database = connect(postgres_url)
+        await database.start()
+        yield database
+        await database.close()
+
+    @pytest.fixture
+    def responses(self, database: Database) -> Responses:
+        return SqlResponses(database)
+
+    @pytest.fixture
+    def conversations(self, database: Database) -> Conversations:
         return SqlConversations(database)
 
 
