@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
@@ -71,16 +72,10 @@ class Socket:
 
     def closed(self) -> int:
         """The code that the server closes with; nothing may come before."""
-        try:
-            left = self.raw.recv(timeout=SECONDS)
-        except ConnectionClosed as end:
-            assert end.rcvd is not None, "the connection was lost"
-            return int(end.rcvd.code)
-        raise AssertionError(f"not closed: {left!r}")
-
-    def settled(self) -> None:
-        """Returns once the server has read all that was sent."""
-        assert self.raw.ping().wait(SECONDS)
+        with pytest.raises(ConnectionClosed) as end:
+            self.raw.recv(timeout=SECONDS)
+        assert end.value.rcvd is not None, "the connection was lost"
+        return int(end.value.rcvd.code)
 
 
 @contextmanager
