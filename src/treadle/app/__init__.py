@@ -116,7 +116,8 @@ class Services:
         self.observing = Observing(settings, observer)
         data = Path(settings.data_dir)
         self._settings = settings
-        self._database = connect(settings.store.url or str(data / "treadle.sqlite3"))
+        url = settings.store.url or str(data / "treadle.sqlite3")
+        self._database = connect(url, connections=settings.store.connections)
         self.files = FileStorage(settings, self._database)
         self._tasks = Tasks()
         self._renewal: asyncio.Task[None] | None = None

@@ -14,11 +14,12 @@ from treadle.app import Services
 from treadle.app.files import blobs_of
 from treadle.app.outside import connector_of, open_guard, open_pool
 from treadle.app.plugins import OpenPlugins
-from treadle.errors import RemoteFault, ServerError, ToolFault
+from treadle.errors import RemoteFault, ServerError, StorageFault, ToolFault
 from treadle.models.upstream import open_session
 from treadle.plugins import SEARCH, BrokenPlugin
 from treadle.ports import RemoteServer, SearchQuery
 from treadle.settings import Connector, Settings
+from treadle.store.connect import is_postgres, look
 from treadle.tools.mcp.pool import McpPool
 
 SEARCH_SECONDS = 10.0
@@ -45,6 +46,8 @@ async def try_app(settings: Settings, *, compose: bool = True, search_seconds: f
     if compose and not entries:
         found += await _composed(settings)
     waits: list[Awaitable[list[Trial]]] = []
+    if is_postgres(settings.store.url):
+        waits.append(_database(settings))
     if settings.web_search.kind:
         waits.append(_search(settings, search_seconds))
     if settings.plugins.allowed and not entries:
@@ -56,6 +59,16 @@ async def try_app(settings: Settings, *, compose: bool = True, search_seconds: f
     for part in await asyncio.gather(*waits):
         found += part
     return found
+
+
+async def _database(settings: Settings) -> list[Trial]:
+    """A look at the Postgres that the store is in."""
+    try:
+        return [Trial("store", await look(settings.store.url))]
+    except StorageFault as fault:
+        return [_blamed(fault.message, "store.url")]
+    except ValueError:
+        return []  # the composition told of it
 
 
 async def _composed(settings: Settings) -> list[Trial]:

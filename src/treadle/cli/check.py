@@ -47,8 +47,9 @@ def findings(settings: Settings) -> Iterator[Finding]:
     """Tries the folder, the store, models and their names, the collector of traces, the parts, and what tools reach."""
     folder = data_folder(settings)
     yield folder
-    if not folder.wrong or settings.store.url:
-        yield store(settings)
+    file = settings.store.url
+    if ("://" not in file or file.startswith("sqlite:///")) and not (folder.wrong and not file):
+        yield store(settings)  # others are tried with the parts below
     alone = not settings.models or settings.default_model.startswith("local/")
     if settings.local.enabled:
         missing = embedded.why_not(settings)

@@ -93,6 +93,9 @@ def serve_app(
     except KeyboardInterrupt:
         # uvicorn has shut down in order and hands the signal on.
         return 130
+    except SystemExit:
+        # The app could not start and has said why; uvicorn would end with a code of its own.
+        return 1
     finally:
         for one in sockets:
             one.close()

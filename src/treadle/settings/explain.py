@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import get_args, get_origin
 from urllib.parse import urlsplit
@@ -15,6 +16,8 @@ from treadle.settings.schema import Settings
 from treadle.settings.tree import Origin, join
 
 HIDDEN = "***"
+
+_PASSWORD = re.compile(r"([?&](?:ssl)?password=)[^&#]+", re.IGNORECASE)
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -104,7 +107,8 @@ def _without_password(text: str) -> str:
         password = urlsplit(text).password if "://" in text else None
     except ValueError:
         return text
-    return text.replace(f":{password}@", f":{HIDDEN}@") if password else text
+    text = text.replace(f":{password}@", f":{HIDDEN}@") if password else text
+    return _PASSWORD.sub(rf"\1{HIDDEN}", text)
 
 
 def _json(data: object) -> str:

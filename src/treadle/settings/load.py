@@ -95,7 +95,7 @@ def load(
     settings = builder.struct(Settings, tree, "")
     settings.data_dir = str(Path(settings.data_dir).expanduser().absolute())
     faults = [*faults, *variable_faults, *builder.faults, *provider_faults]
-    faults += [*_exposed(settings, builder.origins), *_not_sqlite(settings, builder.origins)]
+    faults += [*_exposed(settings, builder.origins), *_store(settings, builder.origins)]
     faults += _templates(settings, builder.origins)
     faults += complete_plugins(settings, sections, builder)
     faults += telemetry_faults(settings.telemetry, environ, builder.origins)
@@ -140,13 +140,23 @@ def _templates(settings: Settings, origins: Mapping[str, Origin]) -> list[Fault]
     return [Fault(path, fault, origins.get(path, Origin("default"))) for path, fault in paths.items()]
 
 
-def _not_sqlite(settings: Settings, origins: Mapping[str, Origin]) -> list[Fault]:
+def _store(settings: Settings, origins: Mapping[str, Origin]) -> list[Fault]:
     scheme, separator, rest = settings.store.url.partition("://")
     if not separator or (scheme == "sqlite" and rest.startswith("/") and len(rest) > 1):
         return []
-    # Not the whole address: it may hold a password.
-    message = f"`{scheme}://` is not supported yet; give the path of a SQLite file, or sqlite:///path"
-    return [Fault("store.url", message, origins.get("store.url", Origin("default")))]
+    path = "store.url"
+    if scheme not in ("postgresql", "postgres"):
+        # Not the whole address: it may hold a password.
+        message = f"`{scheme}://` is not supported; give the path of a SQLite file, sqlite:///path or postgresql://"
+    elif settings.secret_key:
+        return []
+    else:
+        path = "secret_key"
+        message = (
+            "must be set where `store.url` is Postgres, to the same for all processes: what one hands out, such as "
+            "encrypted reasoning, others get back. `openssl rand -hex 32` prints a good one"
+        )
+    return [Fault(path, message, origins.get(path, Origin("default")))]
 
 
 def _exposed(settings: Settings, origins: Mapping[str, Origin]) -> list[Fault]:

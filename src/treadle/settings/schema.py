@@ -75,8 +75,14 @@ class Store(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
     url: Annotated[
         str,
-        Doc(description="SQLite file, as a path or as sqlite:///path. Empty: `treadle.sqlite3` in the data folder."),
+        Doc(
+            description="SQLite file, as a path or as sqlite:///path; or postgresql://user:password@host/database. "
+            "Empty: `treadle.sqlite3` in the data folder."
+        ),
     ] = ""
+    connections: Annotated[
+        int, Doc(description="Connections to Postgres that this process keeps at most.", ge=1, le=100)
+    ] = 8
 
 
 class CapabilityOverrides(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -363,7 +369,8 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     secret_key: Annotated[
         str,
         Doc(
-            description="Key that encrypts reasoning handed to clients. Empty: made once and kept in the data folder.",
+            description="Key that encrypts reasoning handed to clients. Empty: made once and kept in the data folder. "
+            "Needed, and the same for all processes, where `store.url` is Postgres.",
             extra=_SECRET,
         ),
     ] = ""

@@ -30,7 +30,7 @@ OLDEST = 14
 RECOVER_SECONDS = 20.0
 """How often each process looks for what dead ones have left."""
 
-_REASON = re.compile(r"(?:FATAL:|failed:)\s+(.+)")
+_REASON = re.compile(r"^.*(?:FATAL:|failed:)\s+(.+)$", re.MULTILINE)
 
 
 class Pool(Workers[Link]):
@@ -87,6 +87,14 @@ class Postgres:
 
     def write(self, work: Callable[[Connection], T], *, guarded: bool = False) -> Awaitable[T]:
         return self._opened().submit(work, GUARDED if guarded else WRITING)
+
+    def look(self) -> str:
+        """What is there, in words. StorageFault if it cannot be used."""
+        found = revision(self._address)
+        if found is None:
+            return f"{self._address} can be used; it is still empty"
+        later = ", and the server will bring it up to date" if migrate.needed(found) else ""
+        return f"{self._address} can be used; its schema is at revision {found}{later}"
 
     def _opened(self) -> Pool:
         if self._pool is None:

@@ -147,7 +147,7 @@ def test_a_data_folder_that_cannot_be_made_is_a_fault(
     assert err.endswith("(environment TREADLE_DATA_DIR)\n")
 
 
-@pytest.mark.parametrize("url", ["postgresql://me:hush@127.0.0.1/x", "mysql://h/x", "sqlite://x", "sqlite:///"])
+@pytest.mark.parametrize("url", ["postgresql+psycopg://me:hush@127.0.0.1/x", "mysql://h/x", "sqlite://x", "sqlite:///"])
 @pytest.mark.parametrize("command", ["check", "serve"])
 def test_a_database_that_is_not_supported_is_refused_in_one_line(
     bare: Path, capsys: pytest.CaptureFixture[str], url: str, command: str
@@ -155,7 +155,7 @@ def test_a_database_that_is_not_supported_is_refused_in_one_line(
     (bare / "c.yaml").write_text(f"store: {{url: '{url}'}}\n")
     assert main([command, "--config", str(bare / "c.yaml")]) == 1
     err = capsys.readouterr().err
-    assert err.startswith(f"error: store.url: `{url.partition('//')[0]}//` is not supported yet; give the path")
+    assert err.startswith(f"error: store.url: `{url.partition('//')[0]}//` is not supported; give the path")
     assert err.count("\n") == 1
     assert "hush" not in err
 
