@@ -201,7 +201,8 @@ class WebSocketProtocol(asyncio.Protocol):
                 self._stop_timer()
                 self._closing = True
                 self._queue.put_nowait({"type": "websocket.disconnect", "code": 1005})
-                self._finish()
+                self._say_rest()
+                self._transport.close()
 
     def _whole(self) -> None:
         data, self._message = self._message, b""
@@ -213,7 +214,8 @@ class WebSocketProtocol(asyncio.Protocol):
             try:
                 text = data.decode()
             except UnicodeDecodeError:
-                self._close(1007, "not UTF-8")
+                self._protocol.fail(1007, "not UTF-8")
+                self._break_off()
                 return
             self._queue.put_nowait({"type": "websocket.receive", "text": text})
         if self._reading:
@@ -234,7 +236,8 @@ class WebSocketProtocol(asyncio.Protocol):
             fault = TooLarge(f"The message is larger than {self._config.ws_max_size} bytes.")
             self._transport.write(text_frame(encode(FrameError(status=fault.status, error=fault.body()))))
         self._queue.put_nowait({"type": "websocket.disconnect", "code": 1006})
-        self._finish()
+        self._say_rest()
+        self._linger()
 
     # ------------------------------------------------------------------------------------------ the app
 
@@ -311,16 +314,24 @@ class WebSocketProtocol(asyncio.Protocol):
         self._stop_timer()
         self._queue.put_nowait({"type": "websocket.disconnect", "code": code})
         self._protocol.send_close(code, reason)
-        self._transport.writelines(self._protocol.data_to_send())
+        self._say_rest()
+        self._await_close()
+
+    def _say_rest(self) -> None:
+        """Sends what the protocol has left to say."""
+        self._transport.writelines([part for part in self._protocol.data_to_send() if part])
+
+    def _linger(self) -> None:
+        """Ends our side and reads on for a while: closing with something unread would destroy what was just said."""
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+        self._await_close()
+
+    def _await_close(self) -> None:
         if not self._reading:
             self._reading = True
             self._transport.resume_reading()
         self._timer = self._loop.call_later(CLOSE_SECONDS, self._transport.close)
-
-    def _finish(self) -> None:
-        """Sends what the protocol has left to say, and ends the connection."""
-        self._transport.writelines(part for part in self._protocol.data_to_send() if part)
-        self._transport.close()
 
     # ------------------------------------------------------------------------------------------- pings
 
