@@ -6,12 +6,12 @@ ServerError
   Unauthenticated (401)     Forbidden (403)
   NotFound (404, also for "not yours")    MethodNotAllowed (405)    TooLarge (413)    UnsupportedMedia (415)
   TooSlow (408)
-  QuotaExceeded (429, Retry-After)
+  QuotaExceeded (429, Retry-After)        QueueFull
   UpstreamFault (502)       UpstreamRefused, UpstreamTimeout (504), UpstreamBadStream
   ToolFault                 never fails a turn: becomes the call's output, marked failed
     RemoteFault (424)       a server of tools failed; fatal only where configured
     AddressRefused          an outgoing address is not permitted
-  StorageFault (503)        Stopping (503)            Internal (500, id in the log, nothing leaked)
+  StorageFault (503)        ClaimLost     Stopping (503)            Internal (500, id in the log, nothing leaked)
 """
 
 from __future__ import annotations
@@ -163,6 +163,12 @@ class QuotaExceeded(ServerError):
     code = "rate_limit_exceeded"
 
 
+class QueueFull(QuotaExceeded):
+    """So much work is waiting that no more is taken."""
+
+    code = "queue_full"
+
+
 class UpstreamFault(ServerError):
     """The model server failed: unreachable, 5xx, or it broke off."""
 
@@ -199,6 +205,15 @@ class StorageFault(ServerError):
 
     status = 503
     code = "storage_error"
+
+
+class ClaimLost(StorageFault):
+    """Work that this process was doing belongs to somebody else by now, or to nobody: nothing was written."""
+
+    code = "claim_lost"
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(f"'{job_id}' is not this worker's any more.")
 
 
 class Stopping(ServerError):

@@ -5,6 +5,19 @@ releases what it held; faults are `treadle.errors.ServerError`s, never foreign e
 """
 
 from treadle.ports.batches import Batches, BatchPage, BatchResult, BatchRow
+from treadle.ports.jobs import (
+    Ending,
+    EventChunk,
+    EventLog,
+    Job,
+    JobEnd,
+    JobQueue,
+    JobRunner,
+    Jobs,
+    NewJob,
+    TryLater,
+    Work,
+)
 from treadle.ports.knowledge import (
     Blobs,
     Chunk,
@@ -143,6 +156,9 @@ __all__ = [
     "CountedStore",
     "Embedder",
     "Embedding",
+    "Ending",
+    "EventChunk",
+    "EventLog",
     "Extractor",
     "Fetched",
     "Fetcher",
@@ -159,6 +175,11 @@ __all__ = [
     "IngestionJob",
     "IngestionQueue",
     "ItemPage",
+    "Job",
+    "JobEnd",
+    "JobQueue",
+    "JobRunner",
+    "Jobs",
     "Json",
     "ModelCall",
     "ModelChunk",
@@ -168,6 +189,7 @@ __all__ = [
     "ModelPart",
     "ModelRequest",
     "ModelUsage",
+    "NewJob",
     "NewStoreFile",
     "Observer",
     "Order",
@@ -221,10 +243,12 @@ __all__ = [
     "ToolDeclaration",
     "ToolOutcome",
     "ToolWatch",
+    "TryLater",
     "VectorIndex",
     "VectorStorePage",
     "VectorStoreRow",
     "VectorStores",
     "Watch",
     "WebSearch",
+    "Work",
 ]

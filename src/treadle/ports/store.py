@@ -7,6 +7,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from treadle.ports.jobs import EventChunk, JobEnd, NewJob
 from treadle.scope import Scope
 
 
@@ -49,6 +50,8 @@ class SettledTurn(msgspec.Struct, kw_only=True):
 
     `base` is where its history ends (None: it starts a thread). `conversation` set: append to that named thread
     at `base` or fail; else continue the thread of `base` if it is still its tip and unnamed, else branch.
+
+    `job`: the job that made the turn ends with it. `events` go behind those of its log, and `jobs` are put.
     """
 
     row: ResponseRow
@@ -56,6 +59,9 @@ class SettledTurn(msgspec.Struct, kw_only=True):
     outputs: list[StoredItem]
     base: Checkpoint | None = None
     append_to_conversation: bool = False
+    job: JobEnd | None = None
+    events: EventChunk | None = None
+    jobs: Sequence[NewJob] = ()
 
 
 class ItemPage(msgspec.Struct):
@@ -82,7 +88,8 @@ class Responses(Protocol):
 
     async def settle(self, scope: Scope, turn: SettledTurn) -> Checkpoint:
         """Items and row in one transaction, replacing an `in_progress` row of the same id. When it returns, all of
-        it is durable; when it raises, none of it is there. ConversationLocked if another turn appended first."""
+        it is durable; when it raises, none of it is there. ConversationLocked if another turn appended first,
+        ClaimLost if `job` is not the caller's to end."""
         ...
 
     async def begin(self, scope: Scope, row: ResponseRow, inputs: list[StoredItem], lease_until: int) -> None:
@@ -90,6 +97,25 @@ class Responses(Protocol):
         ...
 
     async def renew(self, scope: Scope, ids: Sequence[str], lease_until: int) -> None: ...
+
+    async def queue(
+        self,
+        scope: Scope,
+        row: ResponseRow,
+        inputs: list[StoredItem],
+        job: NewJob,
+        *,
+        most: int,
+        events: EventChunk | None = None,
+    ) -> None:
+        """A response that a job will make: row, job and the beginning of its log in one transaction. It needs no
+        lease; its job answers for it. QueueFull if as many as `most` are waiting, ConversationLocked if another
+        response is being made in its conversation."""
+        ...
+
+    async def holder(self, scope: Scope, conversation_id: str) -> str | None:
+        """A response that is visible and is still being made, or waits to be, in that conversation."""
+        ...
 
     async def abandon(self, scope: Scope, response_id: str) -> None:
         """Removes the `in_progress` row that `begin` wrote."""

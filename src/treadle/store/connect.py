@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from treadle.store.db import Connection, Database
 from treadle.store.ingestion import release_all
+from treadle.store.jobs import release_jobs
 from treadle.store.migrate import is_postgres
 from treadle.store.responses import fail_interrupted
 from treadle.store.sqlite import Sqlite
@@ -53,9 +54,10 @@ def _postgres(url: str, connections: int) -> Postgres:
 
 
 def _recover(connection: Connection) -> None:
-    """What a lost process was doing: its responses have failed, its files are taken up again."""
+    """What a lost process was doing: its responses have failed, its files and jobs are taken up again."""
     fail_interrupted(connection)
     release_all(connection)
+    release_jobs(connection)
 
 
 def _recover_expired(connection: Connection) -> None:

@@ -13,15 +13,28 @@ from typing import NamedTuple
 import msgspec
 
 from treadle import ports
-from treadle.errors import InvalidRequest, NotFound, PreviousNotFound, StorageFault
+from treadle.errors import ConversationLocked, InvalidRequest, NotFound, PreviousNotFound, StorageFault
 from treadle.ids import plausible
-from treadle.ports import Checkpoint, Order, ResponsePage, ResponseRow, SettledTurn, StoredItem, StoredResponse
+from treadle.ports import (
+    Checkpoint,
+    EventChunk,
+    NewJob,
+    Order,
+    ResponsePage,
+    ResponseRow,
+    SettledTurn,
+    StoredItem,
+    StoredResponse,
+)
 from treadle.scope import Scope
-from treadle.store import threads
+from treadle.store import event_log, jobs, threads
 from treadle.store.db import Connection, Database
 
 LOST = {"code": "server_error", "message": "The server stopped while it was working on this response."}
 """The `error` of a response whose process went away."""
+
+JOB_LEASE = 1 << 62
+"""The lease of a response that a job makes: the job is what has one."""
 
 _data = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _inputs = msgspec.msgpack.Decoder(list[StoredItem])
@@ -35,10 +48,29 @@ class SqlResponses(ports.Responses):
         self._clock = clock
 
     async def settle(self, scope: Scope, turn: SettledTurn) -> Checkpoint:
-        return await self._database.write(partial(_settle, scope=scope, turn=turn), guarded=True)
+        return await self._database.write(partial(_settle, scope=scope, turn=turn, now=self._clock()), guarded=True)
 
     async def begin(self, scope: Scope, row: ResponseRow, inputs: list[StoredItem], lease_until: int) -> None:
         await self._database.write(partial(_begin, scope=scope, row=row, inputs=inputs, lease=lease_until))
+
+    async def queue(
+        self,
+        scope: Scope,
+        row: ResponseRow,
+        inputs: list[StoredItem],
+        job: NewJob,
+        *,
+        most: int,
+        events: EventChunk | None = None,
+    ) -> None:
+        work = partial(
+            _queue, scope=scope, row=row, inputs=inputs, job=job, most=most, events=events, now=self._clock()
+        )
+        await self._database.write(work, guarded=True)
+
+    async def holder(self, scope: Scope, conversation_id: str) -> str | None:
+        work = partial(_holder, scope=scope, conversation=conversation_id, now=self._clock())
+        return await self._database.read(work)
 
     async def renew(self, scope: Scope, ids: Sequence[str], lease_until: int) -> None:
         await self._database.write(partial(_renew, scope=scope, ids=[*filter(plausible, ids)], lease=lease_until))
@@ -105,6 +137,7 @@ class SqlResponses(ports.Responses):
 def fail_interrupted(connection: Connection, *, before: int = 1 << 62) -> None:
     """Marks everything as failed that still counts as running and whose lease ended before that Unix second: all of it
     by default, which is only for a process that has the database to itself."""
+    before = min(before, JOB_LEASE)
     connection.execute("DELETE FROM responses WHERE lease < ? AND deleted = 1", (before,))
     rows = connection.execute("SELECT data, id FROM responses WHERE lease < ?", (before,))
     connection.executemany(
@@ -116,9 +149,11 @@ def fail_interrupted(connection: Connection, *, before: int = 1 << 62) -> None:
 # ---------------------------------------------------------------------------------------------- writing
 
 
-def _settle(connection: Connection, scope: Scope, turn: SettledTurn) -> Checkpoint:
+def _settle(connection: Connection, scope: Scope, turn: SettledTurn, now: float) -> Checkpoint:
     """Guarded: by the row of the thread that it extends, or by what it branches off from."""
     row, base = turn.row, turn.base
+    if turn.job is not None:
+        jobs.end(connection, scope, turn.job, int(now))
     items = [*turn.inputs, *turn.outputs]
     if base is None:
         thread, start = threads.create(connection, scope, count=len(items), created_at=row.created_at), 0
@@ -136,7 +171,45 @@ def _settle(connection: Connection, scope: Scope, turn: SettledTurn) -> Checkpoi
     threads.put(connection, thread, start, items)
     end = start + len(items)
     _write_settled(connection, scope, row, (thread, start, start + len(turn.inputs), end))
+    if turn.events is not None:
+        event_log.put(connection, row.id, turn.events)
+    for job in turn.jobs:
+        jobs.put(connection, scope, job, int(now * 1000))
     return Checkpoint(thread, end)
+
+
+def _queue(
+    connection: Connection,
+    scope: Scope,
+    row: ResponseRow,
+    inputs: list[StoredItem],
+    job: NewJob,
+    most: int,
+    events: EventChunk | None,
+    now: float,
+) -> None:
+    if row.conversation is not None:
+        # Two who look at once must not both find it free: guarded by the row of the thread.
+        named = "name = ? AND tenant = ? AND owner = ?"
+        connection.guard("threads", "tip", named, (row.conversation, scope.tenant, scope.owner))
+        if _holder(connection, scope, row.conversation, now) is not None:
+            raise ConversationLocked(
+                f"Another response is being made in conversation '{row.conversation}'. Try again when it is done.",
+                param="conversation",
+            )
+    jobs.put(connection, scope, job, int(now * 1000), most)
+    _begin(connection, scope, row, inputs, JOB_LEASE)
+    if events is not None:
+        event_log.put(connection, row.id, events)
+
+
+def _holder(connection: Connection, scope: Scope, conversation: str, now: float) -> str | None:
+    rows = connection.execute(
+        "SELECT id FROM responses WHERE lease >= ? AND conversation = ? AND tenant = ? AND owner = ? AND deleted = 0"
+        " LIMIT 1",
+        (int(now), conversation, scope.tenant, scope.owner),
+    )
+    return rows[0][0] if rows else None
 
 
 def _require(connection: Connection, scope: Scope, previous: str) -> None:
@@ -246,6 +319,8 @@ def _delete(connection: Connection, scope: Scope, response_id: str) -> bool:
         "DELETE FROM responses WHERE id = ? AND tenant = ? AND owner = ? AND deleted = 0 RETURNING thread",
         (response_id, scope.tenant, scope.owner),
     )
+    if found:
+        event_log.remove(connection, response_id)
     if found and found[0][0] is not None:
         threads.sweep(connection, scope, found[0][0])
     return bool(found)

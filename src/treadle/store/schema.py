@@ -172,6 +172,7 @@ jobs = sa.Table(
     sa.Column("kind", sa.Text, nullable=False),
     sa.Column("tenant", sa.Text, nullable=False),
     sa.Column("owner", sa.Text, nullable=False),
+    sa.Column("attributes", sa.Text, nullable=False),  # of the owner, JSON
     sa.Column("created_at", sa.BigInteger, nullable=False),  # milliseconds, as the next
     sa.Column("due_at", sa.BigInteger, nullable=False),
     sa.Column("attempts", sa.Integer, nullable=False),
@@ -189,10 +190,8 @@ response_events = sa.Table(
     sa.Column("response", sa.Text, primary_key=True),
     sa.Column("first", sa.BigInteger, primary_key=True),  # sequence numbers, both inclusive
     sa.Column("last", sa.BigInteger, nullable=False),
-    sa.Column("created_at", sa.BigInteger, nullable=False),
     sa.Column("data", sa.LargeBinary, nullable=False),
 )
-sa.Index("response_events_age", response_events.c.created_at)
 
 prompts = sa.Table(
     "prompts",

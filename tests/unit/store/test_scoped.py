@@ -9,9 +9,18 @@ import pkgutil
 import treadle.store
 from treadle import ports
 
-UNSCOPED = {"SqlIngestionQueue.claim", "SqlFiles.expired", "SqlFiles.known"}
-"""What is done for nobody in particular: a worker takes up whatever waits, and is told for whom. The sweep removes what
-has expired, of whomever, and asks which blobs belong to anybody at all."""
+UNSCOPED = {
+    "SqlIngestionQueue.claim",
+    "SqlJobs.claim",
+    "SqlJobs.renew",
+    "SqlEventLog.append",
+    "SqlEventLog.expire",
+    "SqlFiles.expired",
+    "SqlFiles.known",
+}
+"""What is done for nobody in particular: a worker takes up whatever waits, and is told for whom; claims are renewed and
+what was said is logged for all jobs of a process at once, each under its claim. The sweeps remove what has expired, of
+whomever, and ask which blobs belong to anybody at all."""
 
 
 def stores() -> list[type]:

@@ -16,6 +16,7 @@ def upgrade() -> None:
         sa.Column("kind", sa.Text, nullable=False),
         sa.Column("tenant", sa.Text, nullable=False),
         sa.Column("owner", sa.Text, nullable=False),
+        sa.Column("attributes", sa.Text, nullable=False),
         sa.Column("created_at", sa.BigInteger, nullable=False),
         sa.Column("due_at", sa.BigInteger, nullable=False),
         sa.Column("attempts", sa.Integer, nullable=False),
@@ -31,10 +32,8 @@ def upgrade() -> None:
         sa.Column("response", sa.Text, primary_key=True),
         sa.Column("first", sa.BigInteger, primary_key=True),
         sa.Column("last", sa.BigInteger, nullable=False),
-        sa.Column("created_at", sa.BigInteger, nullable=False),
         sa.Column("data", sa.LargeBinary, nullable=False),
     )
-    op.create_index("response_events_age", "response_events", ["created_at"])
     op.create_table(
         "prompts",
         sa.Column("id", sa.Text, primary_key=True),
