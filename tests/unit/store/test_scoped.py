@@ -27,13 +27,14 @@ def stores() -> list[type]:
     """Every class in the store package that implements one of the ports, or is named as if it did."""
     names = [module.name for module in pkgutil.iter_modules(treadle.store.__path__, "treadle.store.")]
     modules = [importlib.import_module(name) for name in names]
+    protocols = {name for name, port in vars(ports).items() if getattr(port, "_is_protocol", False)}
     promised = {port for port in vars(ports).values() if inspect.isclass(port) and port.__module__ == ports.__name__}
     return [
         found
         for module in modules
         for found in vars(module).values()
         if inspect.isclass(found) and found.__module__ == module.__name__
-        if promised & set(found.__mro__[1:]) or found.__name__.removeprefix("Sql") in vars(ports)
+        if promised & set(found.__mro__[1:]) or found.__name__.removeprefix("Sql") in protocols
     ]
 
 
