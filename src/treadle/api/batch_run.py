@@ -19,9 +19,10 @@ from msgspec import UNSET, Raw, UnsetType
 from treadle.api.batch_lines import BadLine, Line, numbered, read_line
 from treadle.api.batch_usage import UsageSum
 from treadle.api.batches import Kept, kept, row_of
+from treadle.api.webhooks import Telling
 from treadle.errors import NotFound, ServerError, Stopping, StorageFault, UnknownModel
 from treadle.ids import new_file_id, new_id
-from treadle.ports import Batches, BatchResult, FileRow
+from treadle.ports import Batches, BatchResult, FileRow, Work
 from treadle.scope import Scope
 from treadle.wire.base import encode
 from treadle.wire.batches import (
@@ -36,12 +37,19 @@ from treadle.wire.batches import (
     LineResult,
     RequestCounts,
 )
+from treadle.wire.webhooks import EventType
 
 log = logging.getLogger("treadle.batches")
 
 MAX_ERRORS = 100
 """Faults of the input file that are told."""
 UNEXPECTED = "The server failed; its log says how."
+_EVENTS: dict[str, EventType] = {
+    "completed": "batch.completed",
+    "failed": "batch.failed",
+    "expired": "batch.expired",
+    "cancelled": "batch.cancelled",
+}
 _WATCH_SECONDS = 1.0
 _PAGE = 100
 
@@ -103,6 +111,7 @@ class BatchRun:
         files: BatchFiles,
         answers: Answers,
         rules: BatchRules,
+        webhooks: Telling,
         *,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -110,15 +119,26 @@ class BatchRun:
         self._files = files
         self._answers = answers
         self._rules = rules
+        self._webhooks = webhooks
         self._clock = clock
 
     async def run(self, scope: Scope, batch_id: str) -> None:
-        """Brings the batch to its end. StorageFault if that cannot be written: then it is to be tried again. When
-        cancelled, it stays as it is."""
+        """Brings the batch to its end, and has it told. StorageFault if that cannot be written: then it is to be tried
+        again. When cancelled, it stays as it is."""
         row = await self._batches.get(scope, batch_id)
-        if row is None or row.status in ENDED:
+        if row is None:
             return
         found = kept(row)
+        if row.status not in ENDED:
+            await self._run(scope, found)
+            row = await self._batches.get(scope, batch_id)
+        if row is not None and (event := _EVENTS.get(row.status)) is not None:
+            await self._webhooks.tell(scope, event, batch_id)
+
+    async def __call__(self, work: Work) -> None:
+        await self.run(work.job.scope, work.job.id)
+
+    async def _run(self, scope: Scope, found: Kept) -> None:
         try:
             await self._checked(scope, found)
             await self._answered(scope, found)
@@ -131,7 +151,7 @@ class BatchRun:
             end = "failed"
             found.batch.errors = BatchErrors(data=bad.errors)
         except Exception as error:
-            log.exception("batch %s", batch_id)
+            log.exception("batch %s", found.batch.id)
             message = error.message if isinstance(error, ServerError) else UNEXPECTED
             end = "failed"
             found.batch.errors = BatchErrors(data=[BatchError(code="server_error", message=message)])

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 import msgspec
 from msgspec import UNSET
 
 from treadle.errors import InvalidRequest, NotFound
 from treadle.ids import new_id
-from treadle.ports import Batches, BatchRow, Order
+from treadle.ports import Batches, BatchRow, JobQueue, NewJob, Order
 from treadle.scope import Scope
 from treadle.wire.base import encode
 from treadle.wire.batches import ENDED, ENDPOINTS, Batch, BatchList, CreateBatch
 
+KIND = "batch"
 WINDOW_SECONDS = 86_400
 _batch = msgspec.json.Decoder(Batch)
-_request = msgspec.json.Decoder(CreateBatch)
 
 
 class Conflict(InvalidRequest):
@@ -62,13 +62,15 @@ class BatchService:
     def __init__(
         self,
         batches: Batches,
-        enqueue: Callable[[Scope, str], Awaitable[None]],
+        queue: JobQueue,
         *,
+        most: int = 100,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`enqueue` makes a job for a batch; QuotaExceeded if too many are waiting."""
+        """`most`: how many may wait to be begun."""
         self._batches = batches
-        self._enqueue = enqueue
+        self._queue = queue
+        self._most = most
         self._clock = clock
 
     async def create(self, scope: Scope, request: CreateBatch) -> Batch:
@@ -86,21 +88,18 @@ class BatchService:
             metadata=request.metadata,
         )
         wanted = Kept(batch=batch, request=request)
-        row = await self._batches.create(scope, row_of(wanted))
-        if row.id != batch.id:
-            if kept(row).request != request:
-                raise Conflict(
-                    "Idempotency conflict: another batch was created with this key and other parameters.",
-                    param="idempotency_key",
-                    code="idempotency_conflict",
-                )
-            return shown(row)
-        try:
-            await self._enqueue(scope, batch.id)
-        except BaseException:
-            await self._batches.remove(scope, batch.id)
-            raise
-        return batch
+        job = NewJob(id=batch.id, kind=KIND)
+        row = await self._batches.create(scope, row_of(wanted), job, most=self._most)
+        if row.id == batch.id:
+            await self._queue.put(job)
+            return batch
+        if kept(row).request != request:
+            raise Conflict(
+                "Idempotency conflict: another batch was created with this key and other parameters.",
+                param="idempotency_key",
+                code="idempotency_conflict",
+            )
+        return shown(row)
 
     async def get(self, scope: Scope, batch_id: str) -> Batch:
         return shown(await self._row(scope, batch_id))

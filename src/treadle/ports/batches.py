@@ -6,6 +6,7 @@ from typing import Protocol
 
 import msgspec
 
+from treadle.ports.jobs import NewJob
 from treadle.ports.store import Order
 from treadle.scope import Scope
 
@@ -36,15 +37,12 @@ class BatchResult(msgspec.Struct, frozen=True):
 class Batches(Protocol):
     """Batches and, while they run, the lines that are done. StorageFault when the database cannot be reached."""
 
-    async def create(self, scope: Scope, row: BatchRow) -> BatchRow:
-        """The row as it is stored: an older one if that has the same idempotency key."""
+    async def create(self, scope: Scope, row: BatchRow, job: NewJob, *, most: int) -> BatchRow:
+        """The row as it is stored: an older one if that has the same idempotency key. With a new one its job is put;
+        QueueFull if `most` are waiting."""
         ...
 
     async def get(self, scope: Scope, batch_id: str) -> BatchRow | None: ...
-
-    async def remove(self, scope: Scope, batch_id: str) -> None:
-        """Takes back a batch that nobody was told of."""
-        ...
 
     async def page(self, scope: Scope, *, after: str | None, limit: int, order: Order) -> BatchPage:
         """InvalidRequest (`param="after"`) for an unknown cursor."""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from treadle import ports
 from treadle.ids import plausible
 from treadle.ports.batches import BatchPage, BatchResult, BatchRow
+from treadle.ports.jobs import NewJob
 from treadle.ports.store import Order
 from treadle.scope import Scope
-from treadle.store import cursors
+from treadle.store import cursors, jobs
 from treadle.store.db import Connection, Database, Row, Value
 from treadle.store.threads import marks
 
@@ -20,19 +22,18 @@ _COLUMNS = "id, created_at, status, idempotency_key, data"
 class SqlBatches(ports.Batches):
     """The `Batches` port over a `Database`."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, *, clock: Callable[[], float] = time.time) -> None:
         self._database = database
+        self._clock = clock
 
-    async def create(self, scope: Scope, row: BatchRow) -> BatchRow:
-        return await self._database.write(partial(_create, scope=scope, row=row))
+    async def create(self, scope: Scope, row: BatchRow, job: NewJob, *, most: int) -> BatchRow:
+        now = int(self._clock() * 1000)
+        return await self._database.write(partial(_create, scope=scope, row=row, job=job, most=most, now=now))
 
     async def get(self, scope: Scope, batch_id: str) -> BatchRow | None:
         if not plausible(batch_id):
             return None
         return await self._database.read(partial(_get, scope=scope, batch_id=batch_id))
-
-    async def remove(self, scope: Scope, batch_id: str) -> None:
-        await self._database.write(partial(_remove, scope=scope, batch_id=batch_id))
 
     async def page(self, scope: Scope, *, after: str | None, limit: int, order: Order) -> BatchPage:
         return await self._database.read(partial(_page, scope=scope, after=after, limit=limit, order=order))
@@ -66,7 +67,7 @@ def _select(connection: Connection, scope: Scope, where: str, params: Sequence[V
     )
 
 
-def _create(connection: Connection, scope: Scope, row: BatchRow) -> BatchRow:
+def _create(connection: Connection, scope: Scope, row: BatchRow, job: NewJob, most: int, now: int) -> BatchRow:
     if row.idempotency_key is not None:
         found = _select(connection, scope, " AND idempotency_key = ?", (row.idempotency_key,))
         if found:
@@ -76,19 +77,13 @@ def _create(connection: Connection, scope: Scope, row: BatchRow) -> BatchRow:
         " VALUES (?, ?, ?, ?, ?, ?, ?)",
         (row.id, scope.tenant, scope.owner, row.created_at, row.status, row.idempotency_key, row.data),
     )
+    jobs.put(connection, scope, job, now, most)
     return row
 
 
 def _get(connection: Connection, scope: Scope, batch_id: str) -> BatchRow | None:
     found = _select(connection, scope, " AND id = ?", (batch_id,))
     return _row(found[0]) if found else None
-
-
-def _remove(connection: Connection, scope: Scope, batch_id: str) -> None:
-    _clear(connection, scope, batch_id)
-    connection.change(
-        "DELETE FROM batches WHERE id = ? AND tenant = ? AND owner = ?", (batch_id, scope.tenant, scope.owner)
-    )
 
 
 def _page(connection: Connection, scope: Scope, after: str | None, limit: int, order: Order) -> BatchPage:
