@@ -31,17 +31,19 @@ class SqlFiles(ports.Files):
         wanted = [*filter(plausible, ids)]
         if not wanted:
             return {}
-        return await self._database.read(partial(_find, scope=scope, ids=wanted, now=self._clock()))
+        return await self._database.read(partial(_find, scope=scope, ids=wanted, now=int(self._clock())))
 
     async def page(self, scope: Scope, *, after: str | None, limit: int, order: Order, purpose: str | None) -> FilePage:
-        work = partial(_page, scope=scope, after=after, limit=limit, order=order, purpose=purpose, now=self._clock())
+        work = partial(
+            _page, scope=scope, after=after, limit=limit, order=order, purpose=purpose, now=int(self._clock())
+        )
         return await self._database.read(work)
 
     async def delete(self, scope: Scope, file_id: str) -> bool:
         return plausible(file_id) and await self._database.write(partial(_delete, scope=scope, file_id=file_id))
 
     async def expired(self, limit: int) -> list[tuple[Scope, str]]:
-        return await self._database.read(partial(_expired, now=self._clock(), limit=limit))
+        return await self._database.read(partial(_expired, now=int(self._clock()), limit=limit))
 
     async def known(self, ids: Sequence[str]) -> set[str]:
         return await self._database.read(partial(_known, ids=ids))
@@ -60,7 +62,7 @@ def _row(row: Row) -> FileRow:
     )
 
 
-def _select(connection: Connection, scope: Scope, now: float, where: str, params: Sequence[Value]) -> list[Row]:
+def _select(connection: Connection, scope: Scope, now: int, where: str, params: Sequence[Value]) -> list[Row]:
     """Rows of the scope that have not expired."""
     return connection.execute(
         f"SELECT {_COLUMNS} FROM files WHERE tenant = ? AND owner = ?"  # noqa: S608 -- only placeholders and fixed words
@@ -87,7 +89,7 @@ def _add(connection: Connection, scope: Scope, row: FileRow) -> None:
     )
 
 
-def _find(connection: Connection, scope: Scope, ids: Sequence[str], now: float) -> dict[str, FileRow]:
+def _find(connection: Connection, scope: Scope, ids: Sequence[str], now: int) -> dict[str, FileRow]:
     found: dict[str, FileRow] = {}
     for some in batches(ids):
         rows = _select(connection, scope, now, f" AND id IN ({marks(some)})", some)
@@ -102,7 +104,7 @@ def _page(
     limit: int,
     order: Order,
     purpose: str | None,
-    now: float,
+    now: int,
 ) -> FilePage:
     where, params = ("", list[Value]()) if purpose is None else (" AND purpose = ?", [purpose])
 
@@ -133,7 +135,7 @@ def _delete(connection: Connection, scope: Scope, file_id: str) -> bool:
     return changed > 0
 
 
-def _expired(connection: Connection, now: float, limit: int) -> list[tuple[Scope, str]]:
+def _expired(connection: Connection, now: int, limit: int) -> list[tuple[Scope, str]]:
     rows = connection.execute(
         "SELECT tenant, owner, id FROM files WHERE expires_at IS NOT NULL AND expires_at <= ?"
         " ORDER BY expires_at LIMIT ?",

@@ -96,18 +96,18 @@ class PostgresConnection:
         self._raw.close()
 
     def execute(self, sql: str, params: Sequence[Value] = ()) -> list[Row]:
-        cursor = self._cursor.execute(translated(sql), params, binary=True)
+        cursor = self._cursor.execute(translated(sql), _storable(params), binary=True)
         return cursor.fetchall() if cursor.pgresult is not None and cursor.pgresult.nfields else []
 
     def change(self, sql: str, params: Sequence[Value] = ()) -> int:
-        return self._cursor.execute(translated(sql), params).rowcount
+        return self._cursor.execute(translated(sql), _storable(params)).rowcount
 
     def executemany(self, sql: str, rows: Iterable[Sequence[Value]]) -> None:
         given = list(rows)
         if len(given) == 1:  # a pipeline would cost more than it saves
             self.change(sql, given[0])
         else:
-            self._cursor.executemany(translated(sql), given)
+            self._cursor.executemany(translated(sql), map(_storable, given))
 
     def guard(self, table: str, column: str, where: str, params: Sequence[Value] = ()) -> bool:
         return self.change(f"UPDATE {table} SET {column} = {column} WHERE {where}", params) > 0  # noqa: S608 -- fixed words
@@ -140,6 +140,11 @@ class PostgresConnection:
             self.command(b"ROLLBACK")
         if self._raw.info.transaction_status != pq.TransactionStatus.IDLE:
             self._raw.close()
+
+
+def _storable(params: Sequence[Value]) -> list[Value]:
+    """Postgres knows no text with the character NUL."""
+    return [value.replace("\0", "\ufffd") if isinstance(value, str) and "\0" in value else value for value in params]
 
 
 class _NumberLoader(Loader):
