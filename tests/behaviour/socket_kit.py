@@ -77,6 +77,10 @@ class Socket:
         assert end.value.rcvd is not None, "the connection was lost"
         return int(end.value.rcvd.code)
 
+    def settled(self) -> None:
+        """Returns once the server has read all that was sent."""
+        assert self.raw.ping().wait(SECONDS)
+
 
 @contextmanager
 def opened(server: RunningServer, path: str = "/v1/responses", **options: Any) -> Iterator[Socket]:

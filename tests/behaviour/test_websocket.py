@@ -414,3 +414,17 @@ def test_tools_of_the_server_run_as_they_do_over_http(tmp_path: Path, model: Scr
         assert kinds(first) == ["function_call", "function_call_output", "message"]
         socket.turn(input="Sure?", tools=[LOOKUP], store=False, previous_response_id=first["id"])
     assert [message["role"] for message in sent(model, 3)] == ["user", "assistant", "tool", "assistant", "user"]
+
+
+def test_a_refusal_that_may_be_tried_again_says_when(api: Driver, socket: Socket, model: ScriptedUpstream) -> None:
+    conversation = api.http.post(api.server.url + "/conversations", json={}).json()["id"]
+    held = Gate()
+    model.script(Reply(text="A.", before=held))
+    socket.ask(input="1", stream_id="a", conversation=conversation)
+    model.received_blocking(1)
+    socket.ask(input="2", stream_id="b", conversation=conversation)
+    refused = socket.until("error")[-1]
+    assert (refused["status"], refused["error"]["code"], refused["stream_id"]) == (409, "conversation_locked", "b")
+    assert refused["error"]["headers"] == {"retry-after": "1"}
+    held.set()
+    socket.until("response.completed")

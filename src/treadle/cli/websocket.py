@@ -27,7 +27,7 @@ from websockets.server import ServerProtocol
 from treadle.errors import InvalidRequest, TooLarge
 from treadle.ids import new_id
 from treadle.wire.base import encode
-from treadle.wire.sockets import FRAMES, STOPPING, FrameError, begin_text, end_text
+from treadle.wire.sockets import FRAMES, STOPPING, FrameError, begin_text, end_text, told
 
 log = logging.getLogger("treadle.websocket")
 
@@ -234,7 +234,7 @@ class WebSocketProtocol(asyncio.Protocol):
         sent = self._protocol.close_sent
         if sent is not None and sent.code == 1009:
             fault = TooLarge(f"The message is larger than {self._config.ws_max_size} bytes.")
-            self._transport.write(text_frame(encode(FrameError(status=fault.status, error=fault.body()))))
+            self._transport.write(text_frame(encode(FrameError(status=fault.status, error=told(fault)))))
         self._queue.put_nowait({"type": "websocket.disconnect", "code": 1006})
         self._say_rest()
         self._linger()

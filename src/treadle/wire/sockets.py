@@ -7,9 +7,9 @@ import struct
 from typing import Annotated
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
-from treadle.errors import ErrorBody
+from treadle.errors import ErrorBody, ServerError
 from treadle.wire.responses import CreateResponse
 
 STOPPING = "websocket.stopping"
@@ -45,12 +45,24 @@ class FrameHead(msgspec.Struct):
     previous_response_id: object = None
 
 
+class FrameErrorBody(ErrorBody):
+    """`headers` are those of the HTTP answer that say when to try again."""
+
+    headers: dict[str, str] | UnsetType = UNSET
+
+
 class FrameError(msgspec.Struct, kw_only=True, tag_field="type", tag="error", omit_defaults=True):
     """A failure that belongs to no running response."""
 
     status: int
-    error: ErrorBody
+    error: FrameErrorBody
     stream_id: str | None = None
+
+
+def told(fault: ServerError) -> FrameErrorBody:
+    body = fault.body()
+    retry = {name: value for name, value in fault.headers.items() if name.lower().startswith("retry-after")}
+    return FrameErrorBody(body.message, body.type, body.param, body.code, retry or UNSET)
 
 
 def begin_text(frames: bytearray) -> int:
