@@ -9,9 +9,11 @@ import msgspec
 from treadle.models.vendors import GENERIC, find_vendor
 from treadle.models.vendors import vendor as vendor_row
 from treadle.ports import Capabilities, Json
+from treadle.settings.batches import Batches
 from treadle.settings.files import Files
 from treadle.settings.plugins import Plugins
 from treadle.settings.telemetry import Telemetry
+from treadle.settings.webhooks import Webhooks
 from treadle.settings.websocket import WebSocket
 from treadle.wire.extensions import RetrieveFirst
 from treadle.wire.retrieval import SearchMode
@@ -405,6 +407,8 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
         default_factory=Rerank
     )
     connectors: Annotated[list[Connector], Doc(description="Configured servers of tools.")] = []
+    batches: Annotated[Batches, Doc(description="Many requests from a file.")] = msgspec.field(default_factory=Batches)
+    webhooks: Annotated[Webhooks, Doc(description="Who is told of ends.")] = msgspec.field(default_factory=Webhooks)
     plugins: Annotated[Plugins, Doc(description="Code of others inside this server.")] = msgspec.field(
         default_factory=Plugins
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, get_args
+from typing import Annotated
 
 import msgspec
 
@@ -25,10 +25,7 @@ class Webhooks(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
             extra={"secret": True},
         ),
     ] = ""
-    events: Annotated[
-        list[EventType],
-        Doc(description="What is told."),
-    ] = list(get_args(EventType))
+    events: Annotated[list[EventType], Doc(description="What is told. Empty: everything.")] = []
     attempts: Annotated[
         int,
         Doc(
