@@ -47,10 +47,10 @@ class Cluster:
         self.run("; ".join(["SET session_replication_role = replica", *clear]), _SHARED)
         return self.url(_SHARED)
 
-    def fresh(self, *, migrated: bool = True) -> str:
+    def fresh(self, *, migrated: bool = True, options: str = "") -> str:
         """The name of a database of the caller's own, to drop with `drop`."""
         name = f"treadle_{next(self._numbers)}"
-        self.run(f"CREATE DATABASE {name}" + (f" TEMPLATE {self._migrated()}" if migrated else ""))
+        self.run(f"CREATE DATABASE {name} " + (f"TEMPLATE {self._migrated()}" if migrated else options))
         return name
 
     def drop(self, name: str) -> None:

@@ -7,6 +7,7 @@ The server runs this as a child process, so that it never imports SQLAlchemy or 
 from __future__ import annotations
 
 import logging
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -118,7 +119,8 @@ def migrate_in_child(url: str) -> None:
         )
     except subprocess.CalledProcessError as error:
         error.add_note(error.stderr)
-        log.error("the migration failed: %s", error.stderr.strip().rpartition("\n")[2])  # noqa: TRY400 -- the trace is not ours
+        raised = re.findall(r"^[\w.]+\.\w+: .+$", error.stderr, re.MULTILINE)
+        log.error("the migration failed: %s", raised[-1] if raised else error.stderr)  # noqa: TRY400 -- the trace is not ours
         raise StorageFault("The database schema could not be brought up to date.") from error
     except (OSError, subprocess.TimeoutExpired) as error:
         raise StorageFault("The database schema could not be brought up to date.") from error
