@@ -32,16 +32,18 @@ class ConnectionMemory:
             self._memories.used(self)
         return found
 
-    def keep(self, turn: Turn, added: int) -> None:
+    def keep_turn(self, turn: Turn, added: int) -> None:
         """Remembers a turn that ended well and that the store alone could not continue. `added`: bytes of its items."""
         response = turn.response
-        if response.status not in ("completed", "incomplete") or (response.store and not turn.plan.behind_gap):
-            return
-        history = turn.history(added)
+        if response.status in ("completed", "incomplete") and (not response.store or turn.plan.behind_gap):
+            self.keep(response.id, turn.history(added))
+
+    def keep(self, response_id: str, history: History) -> None:
+        """Remembers what a response is continued with, unless it is larger than all that one connection may have."""
         limit = self._memories.max_bytes // SHARE
         if history.size > limit:
             return
-        self._turns[response.id] = history
+        self._turns[response_id] = history
         self._grow(history.size)
         while len(self._turns) > MAX_TURNS or self.size > limit:
             self.forget_oldest()

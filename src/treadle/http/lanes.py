@@ -126,7 +126,7 @@ class Lane:
         if turn.fault is not None:
             self._shared.memory.forget(asked.previous)
         else:
-            self._shared.memory.keep(turn, asked.size + sum(len(raw) for raw in turn.raws.values()))
+            self._shared.memory.keep_turn(turn, asked.size + sum(len(raw) for raw in turn.raws.values()))
 
 
 class _Opening:
