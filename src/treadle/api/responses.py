@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from functools import partial
+from typing import Protocol
 
 import msgspec
 from msgspec import Raw
@@ -19,7 +22,15 @@ from treadle.engine.loop import run
 from treadle.engine.prepare import Preparation, gather, prepare
 from treadle.engine.turn import Plan, Turn
 from treadle.engine.unstored import Recall, behind_gap
-from treadle.errors import InvalidRequest, NotFound, PreviousNotFound, ServerError
+from treadle.errors import (
+    ClaimLost,
+    ConversationLocked,
+    InvalidRequest,
+    NotFound,
+    PreviousNotFound,
+    ServerError,
+    StorageFault,
+)
 from treadle.ids import plausible
 from treadle.ports import (
     UNWATCHED,
@@ -41,8 +52,26 @@ from treadle.wire.items import FileSearchCall, Item, WebSearchCall, encode_item,
 from treadle.wire.lists import ItemList, ResponseList
 from treadle.wire.responses import CountTokens, CreateResponse, InputTokens, ListedResponse, Response, ResponseDeleted
 
+log = logging.getLogger("treadle.responses")
+
 LEASE_SECONDS = 60
 """How long a visible running response is believed without word from its process."""
+
+_WAITS = (0.2, 1.0, 2.0, 4.0, 8.0)
+"""Seconds before each further try to store a turn that has no client who could be told."""
+
+
+class Backing(Protocol):
+    """The job that makes a turn. It has a row from its beginning to its end, and decides what becomes of a turn that
+    is given up without an outcome."""
+
+    async def complete(self, turn: Turn, settled: SettledTurn) -> None:
+        """Adds to what is about to be stored: the end of the job, and what is to be known with it."""
+        ...
+
+    def stored(self, settled: SettledTurn) -> None:
+        """It is stored."""
+        ...
 
 
 class Run:
@@ -50,10 +79,15 @@ class Run:
 
     def __init__(self, service: ResponseService, turn: Turn) -> None:
         self.turn = turn
+        self.backing: Backing | None = None
         self._service = service
 
     def __aiter__(self) -> AsyncGenerator[list[Event], None]:
-        return self._service.drive(self.turn)
+        return self._service.drive(self.turn, self.backing)
+
+    def drop(self) -> None:
+        """Lets go of what it holds, without an outcome."""
+        self._service.let_go(self.turn)
 
     def interrupt(self, fault: ServerError) -> bool:
         """Makes `fault` the turn's outcome once its task is cancelled; False if its outcome stands already."""
@@ -97,11 +131,18 @@ class ResponseService:
         self._observer = observer
 
     async def create(
-        self, scope: Scope, request: CreateResponse, *, remembered: Recall | None = None, generate: bool = True
+        self,
+        scope: Scope,
+        request: CreateResponse,
+        *,
+        remembered: Recall | None = None,
+        generate: bool = True,
+        known_as: str | None = None,
     ) -> Run:
         """Prepares a turn; everything that can be refused is refused here. Nothing runs before the Run is iterated.
 
-        `remembered` knows responses that are not stored. Without `generate` the turn asks no model.
+        `remembered` knows responses that are not stored. Without `generate` the turn asks no model. `known_as`: the id
+        of the response, where that is there already.
         """
         previous = self._running.get(request.previous_response_id or "")
         if previous is not None and previous.plan.scope == scope:
@@ -110,13 +151,18 @@ class ResponseService:
             )
         self._locks.acquire(scope, request.conversation_id)
         try:
-            plan = await prepare(scope, request, self._preparation, remembered=remembered, generate=generate)
+            plan, _ = await asyncio.gather(
+                prepare(scope, request, self._preparation, remembered=remembered, generate=generate),
+                self._check_free(scope, request.conversation_id, known_as),
+            )
         except BaseException:
             self._locks.release(scope, request.conversation_id)
             raise
+        if known_as is not None:
+            plan.response.id = known_as
         return Run(self, Turn(plan, plan.response))
 
-    async def drive(self, turn: Turn) -> AsyncGenerator[list[Event], None]:
+    async def drive(self, turn: Turn, backing: Backing | None = None) -> AsyncGenerator[list[Event], None]:
         """The events of a turn, with all that surrounds it: visibility, the lock, and the truth when nobody listens."""
         response_id = turn.response.id
         self._running[response_id] = turn
@@ -128,18 +174,28 @@ class ResponseService:
         )
         timer = asyncio.get_running_loop().call_later(self._visible_after, self._show, turn)
         try:
-            async with aclosing(run(turn, self._settled)) as batches:
+            async with aclosing(run(turn, partial(self._settled, backing))) as batches:
                 async for batch in batches:
                     yield batch
         except (asyncio.CancelledError, GeneratorExit):
             if not turn.settling:
                 turn.settling = True
-                turn.cancel()
-                self._tasks.spawn(self._end(turn))
+                if backing is None:
+                    turn.cancel()
+                    self._tasks.spawn(self._end(turn, None))
+                else:
+                    self.let_go(turn)
             raise
         finally:
             timer.cancel()
             turn.watch.ended(turn.response.status, turn.usage, turn.fault)
+
+    def let_go(self, turn: Turn) -> None:
+        """The turn does not count as running any more, and does not hold its conversation."""
+        response = turn.response
+        self._running.pop(response.id, None)
+        self._visible.pop(response.id, None)
+        self._locks.release(turn.plan.scope, response.conversation.id if response.conversation else None)
 
     async def get(self, scope: Scope, response_id: str, include: Sequence[str] = ()) -> Response:
         turn = self._running.get(response_id)
@@ -173,7 +229,7 @@ class ResponseService:
     ) -> ItemList:
         turn = self._running.get(response_id)
         if turn is not None and turn.plan.scope == scope and turn.response.store:
-            items = _stored(turn.plan)
+            items = inputs_of(turn.plan)
         else:
             found = await self._store.get(scope, response_id) if plausible(response_id) else None
             if found is None:
@@ -211,51 +267,78 @@ class ResponseService:
 
     def _show(self, turn: Turn) -> None:
         """The turn has run for a while: write a row, so that other processes and a restart see it."""
-        if turn.settling or not turn.response.store:
+        if turn.settling or not turn.response.store or turn.response.background:
             return
         self._visible[turn.response.id] = turn.plan.scope
         self._tasks.spawn(
             self._store.begin(
-                turn.plan.scope, _row(turn.response), _stored(turn.plan), int(time.time()) + LEASE_SECONDS
+                turn.plan.scope, row_of(turn.response), inputs_of(turn.plan), int(time.time()) + LEASE_SECONDS
             )
         )
 
-    async def _settled(self, turn: Turn) -> None:
+    async def _check_free(self, scope: Scope, conversation: str | None, known_as: str | None) -> None:
+        """ConversationLocked if a response is being made there, or waits to be, in whatever process."""
+        if conversation is not None and plausible(conversation):
+            holder = await self._store.holder(scope, conversation)
+            if holder not in (None, known_as):
+                raise ConversationLocked(
+                    f"Response '{holder}' is being made in conversation '{conversation}'. Try again when it is done.",
+                    param="conversation",
+                )
+
+    async def _settled(self, backing: Backing | None, turn: Turn) -> None:
         """Stores the turn; a client that leaves meanwhile does not stop it."""
-        end = self._end(turn)
+        end = self._end(turn, backing)
         await (self._tasks.run(end) if turn.response.store else end)
 
-    async def _end(self, turn: Turn) -> None:
+    async def _end(self, turn: Turn, backing: Backing | None) -> None:
         """Stores what the turn leaves behind. Until that is done it counts as running and holds its conversation."""
         try:
             if turn.response.store:
-                await self._settle(turn)
+                await self._settle(turn, backing)
         finally:
-            response = turn.response
-            self._running.pop(response.id, None)
-            self._visible.pop(response.id, None)
-            self._locks.release(turn.plan.scope, response.conversation.id if response.conversation else None)
+            self.let_go(turn)
 
-    async def _settle(self, turn: Turn) -> None:
+    async def _settle(self, turn: Turn, backing: Backing | None) -> None:
         """One transaction for all of the turn."""
-        scope, settled = turn.plan.scope, _settled_turn(turn)
+        settled = settled_turn(turn)
         try:
-            checkpoint = await self._store.settle(scope, settled)
+            checkpoint = await self._write(turn, settled, backing)
             self._remember(turn, settled, checkpoint)
         except (NotFound, PreviousNotFound):
             if turn.response.conversation is None:
                 raise
             # The conversation was deleted while the turn ran, which is no reason to lose the turn (bug case 70).
+            settled = settled_turn(turn)
             settled.base, settled.append_to_conversation = None, False
-            await self._store.settle(scope, settled)
+            await self._write(turn, settled, backing)
         except InvalidRequest as fault:
             if not settled.append_to_conversation:
                 raise
             # Another process was faster, or the conversation cannot take these items. The failure is kept, as a branch
             # that the conversation does not show.
             turn.fail(fault)
-            await self._store.settle(scope, _settled_turn(turn))
+            await self._write(turn, settled_turn(turn), backing)
             raise
+
+    async def _write(self, turn: Turn, settled: SettledTurn, backing: Backing | None) -> Checkpoint:
+        """Stores it. If a job has made it, nobody could be told of a fault, so it is tried for a while."""
+        if backing is None:
+            return await self._store.settle(turn.plan.scope, settled)
+        await backing.complete(turn, settled)
+        for wait in _WAITS:
+            try:
+                checkpoint = await self._store.settle(turn.plan.scope, settled)
+                break
+            except ClaimLost:
+                raise
+            except StorageFault as fault:
+                log.warning("%s could not be stored and is tried again: %s", turn.response.id, fault.message)
+            await asyncio.sleep(wait)
+        else:
+            checkpoint = await self._store.settle(turn.plan.scope, settled)
+        backing.stored(settled)
+        return checkpoint
 
     def _remember(self, turn: Turn, settled: SettledTurn, checkpoint: Checkpoint) -> None:
         """The next turn of a chain finds its history in memory. Conversations are read anew: others may edit them."""
@@ -265,15 +348,15 @@ class ResponseService:
             self._preparation.recent.put(checkpoint, turn.history(added), instead_of=plan.base)
 
 
-def _settled_turn(turn: Turn) -> SettledTurn:
+def settled_turn(turn: Turn) -> SettledTurn:
     plan = turn.plan
     kinds = [kind_of(item) for item in turn.items]
-    row = _row(turn.response)
+    row = row_of(turn.response)
     if plan.behind_gap:
         row.data = behind_gap(row.data)
     return SettledTurn(
         row=row,
-        inputs=_stored(plan),
+        inputs=inputs_of(plan),
         outputs=[
             StoredItem(turn.items[i].id or "", kinds[i], _kept(turn.items[i], raw))
             for i, raw in sorted(turn.raws.items())
@@ -301,7 +384,7 @@ def _so_far(turn: Turn, include: Sequence[str]) -> Response:
     return found
 
 
-def _row(response: Response) -> ResponseRow:
+def row_of(response: Response) -> ResponseRow:
     return ResponseRow(
         id=response.id,
         status=response.status,
@@ -314,7 +397,7 @@ def _row(response: Response) -> ResponseRow:
     )
 
 
-def _stored(plan: Plan) -> list[StoredItem]:
+def inputs_of(plan: Plan) -> list[StoredItem]:
     return [StoredItem(item.id or "", kind_of(item), encode_item(item)) for item in plan.inputs]
 
 

@@ -26,6 +26,8 @@ MAX_OUTPUT = 262_144
 MAX_KEPT = 33_554_432
 """Bytes of the whole text that are kept as a file of the caller."""
 _KEEP_SECONDS = 30.0
+_HARMLESS = ("file_search", "web_search")
+"""Kinds of tools that may run again for the same call: they only look."""
 
 
 async def run_calls(turn: Turn, made: list[ModelCallMade]) -> AsyncGenerator[tuple[ModelCallMade, ToolOutcome], None]:
@@ -69,6 +71,8 @@ async def outcome_of(turn: Turn, call: Call, *, may_run: bool = True) -> ToolOut
     try:
         with turn.watch.tool(binding.name, call.call_id, kind=binding.kind, label=binding.label) as watch:
             async with deadline:
+                if turn.acting is not None and binding.kind not in _HARMLESS:
+                    await turn.acting()
                 outcome = await binding.tool.run(binding.name, arguments, turn.plan.scope)
             watch.answered(failed=outcome.failed)
     except ServerError as fault:

@@ -45,7 +45,8 @@ async def run(turn: Turn, settle: Settle) -> AsyncGenerator[list[Event], None]:
     The outcome stands in `turn.response` and, for a failure, `turn.fault`. The terminal event leaves only after
     `settle` returned; a fault in storing is reported as such and never as success.
     """
-    yield opening(turn)
+    if first := opening(turn):
+        yield first
     try:
         async with aclosing(_turn(turn)) as batches:
             async for batch in batches:
@@ -53,9 +54,12 @@ async def run(turn: Turn, settle: Settle) -> AsyncGenerator[list[Event], None]:
     except ServerError as fault:
         turn.fail(fault)
     except asyncio.CancelledError:
-        if turn.interruption is None:
+        if turn.cancelling:
+            turn.cancel()
+        elif turn.interruption is not None:
+            turn.fail(turn.interruption)
+        else:
             raise
-        turn.fail(turn.interruption)
     except Exception:  # noqa: BLE001 -- a bug of ours ends the response, not the server
         turn.fail(unexpected())
     turn.settling = True
@@ -66,7 +70,8 @@ async def run(turn: Turn, settle: Settle) -> AsyncGenerator[list[Event], None]:
         turn.fail(fault if isinstance(fault, StorageFault) or turn.fault is None else turn.fault)
     except Exception:  # noqa: BLE001 -- a bug of ours ends the response, not the server
         turn.fail(unexpected())
-    yield closing(turn)
+    if last := closing(turn):
+        yield last
 
 
 async def _turn(turn: Turn) -> AsyncGenerator[list[Event], None]:
@@ -122,7 +127,7 @@ async def _rounds(turn: Turn, messages: list[ModelMessage]) -> AsyncGenerator[li
             out: list[Event] = []
             round_.abort(out)
             # A client that left gets no more events, but what it had is stored.
-            if out and (isinstance(error, Exception) or turn.interruption is not None):
+            if out and (isinstance(error, Exception) or turn.ended_from_outside):
                 yield out
             raise
         match round_.decision:
@@ -178,20 +183,23 @@ def _said(turn: Turn, first: int) -> list[ModelMessage]:
 
 
 def opening(turn: Turn) -> list[Event]:
-    return [
-        ResponseCreated(sequence_number=turn.next_sequence(), response=copy.copy(turn.snapshot())),
-        ResponseInProgress(sequence_number=turn.next_sequence(), response=copy.copy(turn.response)),
-    ]
+    """The first events, without those that are told already."""
+    kinds = (ResponseCreated, ResponseInProgress)[turn.announced :]
+    turn.snapshot()
+    return [kind(sequence_number=turn.next_sequence(), response=copy.copy(turn.response)) for kind in kinds]
 
 
 def closing(turn: Turn) -> list[Event]:
-    """The terminal event; before a failure, the `error` event that says precisely what happened (contract §7.2)."""
+    """The terminal event; before a failure, the `error` event that says precisely what happened (contract §7.2). For
+    a cancelled response there is none."""
     response = copy.copy(turn.response)
     match response.status:
         case "completed":
             return [ResponseCompleted(sequence_number=turn.next_sequence(), response=response)]
         case "incomplete":
             return [ResponseIncomplete(sequence_number=turn.next_sequence(), response=response)]
+        case "cancelled":
+            return []
         case _:
             body = (turn.fault or unexpected()).body()
             return [

@@ -256,8 +256,10 @@ def _claim(scope: Scope, approvals: Approvals | None) -> Callable[[str], Awaitab
 
 def _check(request: CreateResponse) -> None:
     checked_metadata(request.metadata)
-    if request.background:
-        raise InvalidRequest("Background responses are not available on this server yet.", param="background")
+    if request.background and request.store is False:
+        raise InvalidRequest(
+            "A background response has to be stored: leave out 'store', or set it to true.", param="background"
+        )
 
 
 async def _history(

@@ -30,7 +30,7 @@ async def search_first(turn: Turn, wanted: FirstSearch) -> AsyncGenerator[list[E
         call.settle(await outcome_of(turn, call), out)
     except BaseException:
         call.settle(ToolOutcome("Not finished: the response ended before.", failed=True), out)
-        if turn.interruption is not None:
+        if turn.ended_from_outside:
             yield out
         raise
     yield out

@@ -174,6 +174,12 @@ class Turn:
     interruption: ServerError | None = None
     """Set just before the task that runs the turn is cancelled, when it has to end with this fault and be told so.
     Without it, to be cancelled means that nobody listens any more."""
+    cancelling: bool = False
+    """The same, when it has to end as cancelled because its owner wants it to."""
+    announced: int = 0
+    """How many of its first events have been told already: that it was created, that it is in progress."""
+    acting: Callable[[], Awaitable[None]] | None = None
+    """Awaited before a tool runs that must not run twice for the same call."""
     asked: Sequence[ModelMessage] = ()
     """What the first round shows the model."""
     call_ids: set[str] | None = None
@@ -181,6 +187,11 @@ class Turn:
 
     def __post_init__(self) -> None:
         self.citable = self.plan.citable
+
+    @property
+    def ended_from_outside(self) -> bool:
+        """It ends before its time, and whoever reads its events is told so."""
+        return self.cancelling or self.interruption is not None
 
     def next_sequence(self) -> int:
         number = self.sequence

@@ -5,9 +5,9 @@ from __future__ import annotations
 from starlette.types import Message, Send
 
 from treadle.errors import ServerError
-from treadle.http.sse import append_json
 from treadle.wire.base import encode
 from treadle.wire.events import ErrorEvent, Event
+from treadle.wire.frames import append_json
 from treadle.wire.sockets import FRAMES, FrameError, begin_text, end_text, told
 
 

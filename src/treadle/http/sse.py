@@ -16,8 +16,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from treadle.api.responses import Run
 from treadle.errors import ServerError, Stopping
 from treadle.http.replies import refusal, reply
-from treadle.wire.base import encode, encode_into
-from treadle.wire.events import Event, name_of
+from treadle.wire.base import encode
+from treadle.wire.frames import DONE, framed
 
 HOLD_SECONDS = 1.0
 LAST_SECONDS = 2.0
@@ -28,8 +28,6 @@ HEADERS = [
     (b"x-accel-buffering", b"no"),
 ]
 _PING = b": ping\n\n"
-_DONE = b"data: [DONE]\n\n"
-_NAMES: dict[type, bytes] = {}
 _TICK = 0.001
 """Seconds by which a timer may be early."""
 
@@ -169,7 +167,33 @@ class EventStream(Attended):
                 if self._held:
                     frames, self._held = self._held + frames, b""
                 await self._write(frames)
-        await self._write(_DONE, more=False)
+        await self._write(DONE, more=False)
+
+
+class Followed(Attended):
+    """What a response that is made in the background says, ended by `[DONE]`. It goes on without this reader; when the
+    server stops, the stream ends without that mark, and can be taken up again behind its last event."""
+
+    def __init__(self, reads: AsyncGenerator[bytes, None], keep_alive: float) -> None:
+        super().__init__(keep_alive)
+        self._reads = reads
+
+    def _interrupt(self, fault: ServerError) -> bool:
+        return True
+
+    async def _drain(self, scope: Scope, receive: Receive) -> None:
+        self._sent_at = asyncio.get_running_loop().time()
+        last = DONE
+        try:
+            async with aclosing(self._reads) as reads:
+                await self._start()
+                async for read in reads:
+                    await self._write(read)
+        except asyncio.CancelledError:
+            last = b""
+        except ServerError:  # the log could not be read; whoever asks again is told
+            last = b""
+        await self._write(last, more=False)
 
 
 class Asked(Attended):
@@ -222,31 +246,3 @@ async def _ended(drain: asyncio.Task[None], seconds: float | None) -> None:
         await asyncio.wait((drain,))
     if not drain.cancelled():
         drain.result()
-
-
-def framed(batch: list[Event]) -> bytes:
-    """The frames of a batch: `event`, one `data` line, a blank line each (contract §7.1)."""
-    buffer = bytearray()
-    for event in batch:
-        kind = type(event)
-        prefix = _NAMES.get(kind)
-        if prefix is None:
-            prefix = _NAMES[kind] = b"event: " + name_of(event).encode() + b"\ndata: "
-        buffer += prefix
-        append_json(event, buffer)
-        buffer += b"\n\n"
-    return bytes(buffer)
-
-
-def append_json(event: Event, buffer: bytearray) -> None:
-    """An event as clients get it, over whatever transport."""
-    start = len(buffer)
-    encode_into(event, buffer, -1)
-    if buffer.find(b"\xe2\x80", start) >= 0 or buffer.find(b"\xc2\x85", start) >= 0:
-        buffer[start:] = _escaped(bytes(buffer[start:]))
-
-
-def _escaped(data: bytes) -> bytes:
-    """Line separators as JSON escapes: some readers take the raw ones for line ends (bug case 9)."""
-    data = data.replace(b"\xe2\x80\xa8", b"\\u2028").replace(b"\xe2\x80\xa9", b"\\u2029")
-    return data.replace(b"\xc2\x85", b"\\u0085")

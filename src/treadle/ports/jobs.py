@@ -63,6 +63,14 @@ class EventChunk(msgspec.Struct, frozen=True):
     data: bytes
 
 
+class LogState(msgspec.Struct, frozen=True):
+    """`last`: the last number of the log, None if there is none. `ended`: the response has its outcome, and the log all
+    that it will ever hold."""
+
+    last: int | None
+    ended: bool
+
+
 class Jobs(Protocol):
     """The rows. StorageFault when the database cannot be reached; ClaimLost where the caller's claim has ended, by its
     lease (Unix seconds) and somebody else's claim, or because the job has gone."""
@@ -107,8 +115,8 @@ class EventLog(Protocol):
         """Up to `limit` chunks, in order, from the one on that holds the number behind `after`."""
         ...
 
-    async def last(self, scope: Scope, response_id: str) -> int | None:
-        """The last number of the log; None if there is none."""
+    async def state(self, scope: Scope, response_id: str) -> LogState | None:
+        """None if there is no such response."""
         ...
 
     async def expire(self, before: int) -> None:

@@ -7,7 +7,7 @@ from functools import partial
 
 from treadle import ports
 from treadle.ids import plausible
-from treadle.ports import EventChunk, Job
+from treadle.ports import EventChunk, Job, LogState
 from treadle.scope import Scope
 from treadle.store import jobs
 from treadle.store.db import Connection, Database
@@ -32,10 +32,10 @@ class SqlEventLog(ports.EventLog):
             return []
         return await self._database.read(partial(_read, scope=scope, response_id=response_id, after=after, limit=limit))
 
-    async def last(self, scope: Scope, response_id: str) -> int | None:
+    async def state(self, scope: Scope, response_id: str) -> LogState | None:
         if not plausible(response_id):
             return None
-        return await self._database.read(partial(_last, scope=scope, response_id=response_id))
+        return await self._database.read(partial(_state, scope=scope, response_id=response_id))
 
     async def expire(self, before: int) -> None:
         await self._database.write(partial(_expire, before=before), guarded=True)
@@ -71,12 +71,13 @@ def _read(connection: Connection, scope: Scope, response_id: str, after: int, li
     return [EventChunk(first, last, bytes(data)) for first, last, data in rows]
 
 
-def _last(connection: Connection, scope: Scope, response_id: str) -> int | None:
+def _state(connection: Connection, scope: Scope, response_id: str) -> LogState | None:
     rows = connection.execute(
-        f"SELECT MAX(last) FROM response_events WHERE {_OWNED}",  # noqa: S608 -- only placeholders and fixed words
+        "SELECT lease, (SELECT MAX(last) FROM response_events WHERE response = r.id) FROM responses r"
+        " WHERE id = ? AND tenant = ? AND owner = ? AND deleted = 0",
         (response_id, scope.tenant, scope.owner),
     )
-    return None if not rows or rows[0][0] is None else int(rows[0][0])
+    return LogState(last=rows[0][1], ended=rows[0][0] is None) if rows else None
 
 
 def _expire(connection: Connection, before: int) -> None:

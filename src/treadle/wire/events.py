@@ -26,6 +26,9 @@ class _Lifecycle(_Event, kw_only=True):
 class ResponseCreated(_Lifecycle, tag="response.created"): ...
 
 
+class ResponseQueued(_Lifecycle, tag="response.queued"): ...
+
+
 class ResponseInProgress(_Lifecycle, tag="response.in_progress"): ...
 
 
@@ -173,6 +176,7 @@ class AnnotationAdded(_OfPart, tag="response.output_text.annotation.added", kw_o
 Terminal = ResponseCompleted | ResponseIncomplete | ResponseFailed
 Event = (
     ResponseCreated
+    | ResponseQueued
     | ResponseInProgress
     | Terminal
     | ErrorEvent

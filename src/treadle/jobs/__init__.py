@@ -1,0 +1,1 @@
+"""Doing jobs: an edge, which starts use cases as HTTP does."""
