@@ -21,6 +21,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 
 import tool_rounds
+import websocket
 from figures import Figure
 from load import Connection, drive
 from processes import Process, server, upstream
@@ -124,6 +125,9 @@ async def measure(quick: bool) -> tuple[list[Figure], list[str]]:
             await bench.answers(store=True, budget=3.0)
             await bench.answers(store=False, budget=1.5)
             await bench.chain()
+            of_sockets, more = await websocket.measure(served, port, quick)
+            bench.figures += of_sockets
+            bench.notes += more
             bench.add("memory after the load", served.rss_mb(), 130.0, "MB")
         bench.figures.append(await growth(up_url))
         return bench.figures, bench.notes
