@@ -25,6 +25,9 @@ Flags = NDArray[numpy.bool_]
 BLOCK = 8192
 """Rows of a block at most: large enough for the product to be as fast as in one piece."""
 
+GATHERED = 512
+"""Rows that are copied together at a time: few enough to be in the processor's cache when they are read again."""
+
 DEAD_SHARE = 0.25
 """Removed rows that stay in memory, until the rows are copied without them."""
 
@@ -138,15 +141,17 @@ class Blocks:
         for start, block in zip(range(0, rows, BLOCK), self._blocks, strict=False):
             yield block[: min(BLOCK, rows - start)]
 
-    def gathered(self, rows: Integers) -> Vectors:
-        """The vectors of some rows, in ascending order."""
-        found = numpy.empty((len(rows), self._dimensions), dtype=numpy.float32)
+    def gathered(self, rows: Integers) -> Iterator[Vectors]:
+        """The vectors of some rows, ascending, a few at a time; each part is overwritten by the next one."""
+        buffer = numpy.empty((min(GATHERED, len(rows)), self._dimensions), dtype=numpy.float32)
         ends = numpy.searchsorted(rows, numpy.arange(1, len(self._blocks) + 1) * BLOCK)
         start = 0
-        for number, end in enumerate(ends):
-            numpy.take(self._blocks[number], rows[start:end] - number * BLOCK, axis=0, out=found[start:end])
+        for number, end in enumerate(ends.tolist()):
+            for at in range(start, end, GATHERED):
+                some = rows[at : min(at + GATHERED, end)] - number * BLOCK
+                # Any other mode than the default one, which would copy once more.
+                yield numpy.take(self._blocks[number], some, axis=0, out=buffer[: len(some)], mode="clip")
             start = end
-        return found
 
     def _room(self, wanted: int) -> Vectors:
         """Room behind the last row, for `wanted` rows or for fewer."""

@@ -8,6 +8,7 @@ that is killed leaves every file whole or not findable.
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +20,7 @@ from treadle.retrieval import sqlite_rows, sqlite_schema, sqlite_search
 from treadle.retrieval.checks import check_chunks, check_vector
 from treadle.retrieval.sqlite_matrix import Cache, Loaded, Outdated
 from treadle.retrieval.sqlite_search import Query, WordQuery
-from treadle.retrieval.sqlite_threads import Connection, Searchers, Writer, fault
+from treadle.retrieval.sqlite_threads import Connection, Searchers, Team, Writer, fault
 from treadle.retrieval.words import query_words
 
 CACHE_BYTES = 400_000_000
@@ -27,6 +28,11 @@ CACHE_BYTES = 400_000_000
 SEARCHERS = 3
 """Threads that search. More would contend for the interpreter; fewer would let one collection that is loaded hold up
 all others."""
+
+
+HELPERS = 3
+"""Threads at most that a search through many vectors takes besides its own, one for each further core. It reads as fast
+as memory gives, which a few threads use up."""
 
 
 class SqliteIndex(ports.VectorIndex):
@@ -38,6 +44,7 @@ class SqliteIndex(ports.VectorIndex):
         self._cache = Cache(cache_bytes)
         self._writer: Writer | None = None
         self._searchers: Searchers | None = None
+        self._team: Team | None = None
 
     async def start(self) -> None:
         """StorageFault if the file cannot be used."""
@@ -86,7 +93,8 @@ class SqliteIndex(ports.VectorIndex):
         found = self._current(connection, collection, vectors=True)
         if found is None:
             return [[] for _ in queries]
-        best = sqlite_search.nearest(connection, found[1], queries)
+        assert self._team is not None
+        best = sqlite_search.nearest(connection, found[1], queries, self._team)
         return [sqlite_search.hits(connection, found[1].snapshot, one) for one in best]
 
     def _matching(
@@ -125,6 +133,7 @@ class SqliteIndex(ports.VectorIndex):
     def _start(self) -> None:
         try:
             sqlite_schema.prepare(self._path)
+            self._team = Team(min(HELPERS, (os.cpu_count() or 1) - 1))
             self._writer = Writer(lambda: sqlite_schema.open_connection(self._path), sqlite_rows.clear)
             self._searchers = Searchers("search", lambda: sqlite_schema.open_for_reading(self._path), SEARCHERS)
         except (sqlite3.Error, OSError) as error:
@@ -141,6 +150,8 @@ class SqliteIndex(ports.VectorIndex):
         for threads in (writer, searchers):
             if threads is not None:
                 threads.close()
+        if self._team is not None:  # after those that it helps
+            self._team.close()
 
 
 def _rows(collection: Collection, chunks: Sequence[IndexedChunk]) -> list[sqlite_rows.Row]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import msgspec
 import numpy
@@ -12,9 +12,9 @@ from treadle.ports import Hit
 from treadle.retrieval import bm25, sqlite_rows
 from treadle.retrieval.sqlite_matrix import BLOCK, Loaded, Snapshot
 from treadle.retrieval.sqlite_rows import Integers, Vectors
-from treadle.retrieval.sqlite_threads import Connection
+from treadle.retrieval.sqlite_threads import Connection, Team
 
-GATHERED_SHARE = 0.1
+GATHERED_SHARE = 0.25
 """Up to this share of all rows, copying them together is faster than a product with all."""
 
 _DIGITS = 6
@@ -46,13 +46,13 @@ class Best(msgspec.Struct):
     scores: list[float]
 
 
-def nearest(connection: Connection, loaded: Loaded, queries: Sequence[Query]) -> list[Best]:
+def nearest(connection: Connection, loaded: Loaded, queries: Sequence[Query], team: Team) -> list[Best]:
     """The best rows of each query. Those that look into most of the collection go through it together."""
     snapshot = loaded.snapshot
     chosen = [snapshot.rows_in(query.files) for query in queries]
     vectors = [_unit(query.vector) for query in queries]
     whole = [n for n, rows in enumerate(chosen) if rows is None or len(rows) > GATHERED_SHARE * len(snapshot.ids)]
-    products = _products(_parts(connection, loaded), len(snapshot.ids), [vectors[n] for n in whole]) if whole else []
+    products = _products(connection, loaded, [vectors[n] for n in whole], team) if whole else []
     found = []
     for n, (query, rows) in enumerate(zip(queries, chosen, strict=True)):
         if n in whole:
@@ -60,7 +60,7 @@ def nearest(connection: Connection, loaded: Loaded, queries: Sequence[Query]) ->
             scores = scores if rows is None else scores[rows]
         else:
             assert rows is not None
-            scores = numpy.vecdot(_gathered(connection, loaded, rows), vectors[n])
+            scores = _products_of(connection, loaded, rows, vectors[n])
         places = _candidates(scores, query.limit)
         found.append(_best(snapshot, places if rows is None else rows[places], scores[places], query.limit))
     return found
@@ -102,44 +102,49 @@ def _unit(vector: Sequence[float]) -> Vectors:
     return (values / length if length else values).astype(numpy.float32)
 
 
-def _parts(connection: Connection, loaded: Loaded) -> Iterator[Vectors]:
-    rows = len(loaded.snapshot.ids)
-    if loaded.blocks is not None:
-        yield from loaded.blocks.parts(rows)
-        return
-    for start in range(0, rows, BLOCK):
-        yield _read(connection, loaded, loaded.snapshot.ids[start : start + BLOCK])
-
-
-def _gathered(connection: Connection, loaded: Loaded, rows: Integers) -> Vectors:
-    if loaded.blocks is not None:
-        return loaded.blocks.gathered(rows)
-    return _read(connection, loaded, loaded.snapshot.ids[rows])
-
-
 def _read(connection: Connection, loaded: Loaded, ids: Integers) -> Vectors:
     found = numpy.empty((len(ids), loaded.dimensions), dtype=numpy.float32)
     sqlite_rows.load_vectors(connection, ids.tolist(), found)
     return found
 
 
-def _products(parts: Iterator[Vectors], rows: int, vectors: list[Vectors]) -> list[Vectors]:
+def _products(connection: Connection, loaded: Loaded, vectors: list[Vectors], team: Team) -> list[Vectors]:
     """The product of each vector with all rows.
 
     `vecdot` and not `@`: it reads at the speed of memory in one thread, where a BLAS with two took 1.5 to 20 times as
     long as soon as anything else was running; and a row's product is the same whatever is computed beside it.
     """
+    rows = len(loaded.snapshot.ids)
     found = [numpy.empty(rows, dtype=numpy.float32) for _ in vectors]
-    start = 0
-    for part in parts:
+
+    def multiply(place: tuple[int, Vectors]) -> None:
+        start, part = place
         end = start + len(part)
         if len(vectors) == 1:
             numpy.vecdot(part, vectors[0], out=found[0][start:end])
-        else:
-            together = numpy.vecdot(part[:, None, :], numpy.stack(vectors))
-            for n, products in enumerate(found):
-                products[start:end] = together[:, n]
-        start = end
+            return
+        together = numpy.vecdot(part[:, None, :], numpy.stack(vectors))
+        for n, products in enumerate(found):
+            products[start:end] = together[:, n]
+
+    if loaded.blocks is not None:
+        team.each(multiply, list(zip(range(0, rows, BLOCK), loaded.blocks.parts(rows), strict=True)))
+        return found
+    for start in range(0, rows, BLOCK):
+        multiply((start, _read(connection, loaded, loaded.snapshot.ids[start : start + BLOCK])))
+    return found
+
+
+def _products_of(connection: Connection, loaded: Loaded, rows: Integers, vector: Vectors) -> Vectors:
+    """The product with some rows."""
+    found = numpy.empty(len(rows), dtype=numpy.float32)
+    start = 0
+    if loaded.blocks is None:
+        numpy.vecdot(_read(connection, loaded, loaded.snapshot.ids[rows]), vector, out=found)
+        return found
+    for part in loaded.blocks.gathered(rows):
+        numpy.vecdot(part, vector, out=found[start : start + len(part)])
+        start += len(part)
     return found
 
 

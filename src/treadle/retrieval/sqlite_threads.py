@@ -12,6 +12,7 @@ import sqlite3
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any, TypeVar
 
 from treadle.errors import StorageFault
@@ -29,6 +30,9 @@ GROUP = 32
 
 JOINED = 8
 """Searches that are answered together at most. More would save nothing, and all wait for the last."""
+
+ENOUGH = 4
+"""Pieces for each helper that is called: fewer are done before it has woken up."""
 
 IDLE_SECONDS = 1.0
 """How long the writer is idle before it folds the write-ahead log back into the file."""
@@ -222,6 +226,40 @@ class Writer(Threads):
             log.warning("what was removed could not be cleared away: %r", error)
             _roll_back(connection)
             return False
+
+
+class Team:
+    """Threads that help others with work that does not need the interpreter, as far as they are idle."""
+
+    def __init__(self, helpers: int) -> None:
+        self._helpers = helpers
+        self._pool = ThreadPoolExecutor(max(1, helpers), thread_name_prefix="treadle-index-team")
+
+    def each(self, work: Callable[[A], None], pieces: Sequence[A]) -> None:
+        """Does all pieces, in any order, and raises what one of them raises. The calling thread never waits for a
+        helper that is busy with something else."""
+        left = deque(pieces)
+
+        def take() -> None:
+            while left:
+                try:
+                    piece = left.popleft()
+                except IndexError:
+                    return
+                work(piece)
+
+        helpers = [self._pool.submit(take) for _ in range(min(self._helpers, len(pieces) // ENOUGH))]
+        try:
+            take()
+        finally:
+            left.clear()
+            helping = [helper for helper in helpers if not helper.cancel()]
+            wait(helping)
+        for helper in helping:
+            helper.result()
+
+    def close(self) -> None:
+        self._pool.shutdown()
 
 
 def _run_group(connection: Connection, jobs: Sequence[_Job]) -> None:
