@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from treadle import __version__
+from treadle.cli.given import attribute, condition, text
 from treadle.cli.invocation import program
 
 _DESCRIPTION = """\
@@ -83,6 +84,8 @@ def build_parser() -> argparse.ArgumentParser:
         "code 1 if one that the configuration names cannot be used.",
     )
     plugins.add_argument("--config", metavar="FILE", help=_CONFIG_HELP)
+    _ingest(commands)
+    _search(commands)
     commands.add_parser(
         "setup",
         help="install the embedded models",
@@ -104,6 +107,77 @@ def _listening(command: argparse.ArgumentParser) -> None:
     )
     # Said by the Makefile, whose users know nothing of this program's own name.
     command.add_argument("--from-make", action="store_true", help=argparse.SUPPRESS)
+
+
+def _ingest(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    command = commands.add_parser(
+        "ingest",
+        help="bring files and folders into a vector store",
+        description="Indexes files, and all files below folders, so that they can be searched and found by models. "
+        "What the store has already is left alone; what has changed is replaced. Exit code 1 if any file failed.",
+    )
+    command.add_argument("paths", metavar="PATH", nargs="+", help="a file or a folder")
+    command.add_argument(
+        "--store", metavar="NAME", type=text, required=True, help="name or id of the vector store; a new name makes one"
+    )
+    command.add_argument(
+        "--attribute",
+        metavar="KEY=VALUE",
+        type=attribute,
+        action="append",
+        default=[],
+        help="something to filter by, kept with each file; may be repeated",
+    )
+    command.add_argument(
+        "--chunk-tokens",
+        metavar="N",
+        type=int,
+        help="size of the pieces that files are cut into; default: the server's",
+    )
+    command.add_argument(
+        "--overlap-tokens", metavar="N", type=int, help="tokens that a piece shares with the one before; default: half"
+    )
+    command.add_argument(
+        "--base", metavar="DIR", help="folder that the kept paths of files begin at; default: the working directory"
+    )
+    _asking(command)
+
+
+def _search(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    command = commands.add_parser(
+        "search",
+        help="search a vector store",
+        description="Prints the passages of a vector store that answer a query best, with their scores and where "
+        "they stand.",
+    )
+    command.add_argument("store", metavar="STORE", type=text, help="name or id of the vector store")
+    command.add_argument("query", metavar="QUERY", type=text, nargs="+", help="what to look for")
+    command.add_argument("--limit", metavar="N", type=int, default=5, help="passages at most; default: 5")
+    command.add_argument(
+        "--mode", choices=["vector", "keyword", "hybrid"], help="by meaning, by words, or both; default: the server's"
+    )
+    command.add_argument(
+        "--filter",
+        metavar="FILTER",
+        type=condition,
+        action="append",
+        default=[],
+        help="look only into files with this attribute: KEY=VALUE, or a filter in JSON; if repeated, all must hold",
+    )
+    _asking(command)
+
+
+def _asking(command: argparse.ArgumentParser) -> None:
+    """Flags of commands that use a server."""
+    command.add_argument("--json", action="store_true", help="print JSON, for scripts")
+    command.add_argument(
+        "--url",
+        type=text,
+        help="address of a running server; default: what TREADLE_URL says, else the configured one if it answers, else "
+        "no server is needed",
+    )
+    command.add_argument("--api-key", metavar="KEY", type=text, help="key for the server; default: TREADLE_API_KEY")
+    command.add_argument("--config", metavar="FILE", help=_CONFIG_HELP)
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -128,6 +202,14 @@ def _run(arguments: argparse.Namespace) -> int:
             from treadle.cli import plugins
 
             return plugins.show(arguments.config)
+        case "ingest":
+            from treadle.cli import ingest
+
+            return ingest.ingest(arguments)
+        case "search":
+            from treadle.cli import search
+
+            return search.search(arguments)
         case _:
             from treadle.cli import setup
 

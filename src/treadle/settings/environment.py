@@ -8,11 +8,13 @@ from typing import get_args, get_origin
 import msgspec
 
 from treadle.settings.build import inline, strip, struct_class
+from treadle.settings.remote import KEY_VARIABLE, URL_VARIABLE
 from treadle.settings.schema import Settings
 from treadle.settings.tree import Branch, Fault, Origin, Value, did_you_mean, put
 
 PREFIX = "TREADLE_"
 CONFIG_VARIABLE = "TREADLE_CONFIG"
+_NOT_SETTINGS = (CONFIG_VARIABLE, URL_VARIABLE, KEY_VARIABLE)
 
 
 def apply_environment(tree: Branch, environ: Mapping[str, str]) -> tuple[list[Fault], list[str]]:
@@ -25,7 +27,7 @@ def apply_environment(tree: Branch, environ: Mapping[str, str]) -> tuple[list[Fa
     faults: list[Fault] = []
     unused: list[str] = []
     for name in sorted(environ):
-        if not name.startswith(PREFIX) or name == CONFIG_VARIABLE:
+        if not name.startswith(PREFIX) or name in _NOT_SETTINGS:
             continue
         keys, problem = _keys(name.removeprefix(PREFIX).lower().split("__"), tree)
         if len(keys) == 1 and not _is_meant(name, keys[0], problem):
