@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -78,17 +78,10 @@ class MiniLm:
             raise InvalidRequest(
                 f"This embedding model gives 1 to {DIMENSIONS} dimensions, not {size}.", param="dimensions"
             )
-        loop = asyncio.get_running_loop()
-        windows = await loop.run_in_executor(self._worker, self._read, texts)
-        sums: list[Floats | None] = [None] * len(texts)
-        for batch in _batches([ids for _, ids in windows]):
-            found = await loop.run_in_executor(self._worker, self._run, [windows[i][1] for i in batch])
-            for i, vector in zip(batch, found, strict=True):
-                text = windows[i][0]
-                before = sums[text]
-                sums[text] = vector if before is None else before + vector
-        vectors = await loop.run_in_executor(self._worker, _units, sums, size)
-        return Embedding(vectors=vectors, tokens=sum(len(ids) for _, ids in windows))
+        loop, work, vectors = asyncio.get_running_loop(), _Work(texts, size), None
+        while vectors is None:
+            vectors = await loop.run_in_executor(self._worker, self._step, work)
+        return Embedding(vectors=vectors, tokens=work.tokens)
 
     async def close(self) -> None:
         """Frees the model and its thread, after a batch that is running. Further calls of `embed` fail."""
@@ -115,6 +108,20 @@ class MiniLm:
             self._model = _splitter(), _session(path, self._threads)
         return self._model
 
+    def _step(self, work: _Work) -> list[list[float]] | None:
+        """Runs one batch; the vectors after the last. A question is done in one step, because each change between
+        threads costs as much as splitting it into tokens."""
+        if work.batches is None:
+            work.windows = self._read(work.texts)
+            work.batches = _batches([ids for _, ids in work.windows])
+        batch = work.batches.pop(0) if work.batches else []
+        found = self._run([work.windows[i][1] for i in batch]) if batch else []
+        for i, vector in zip(batch, found, strict=True):
+            text = work.windows[i][0]
+            before = work.sums[text]
+            work.sums[text] = vector if before is None else before + vector
+        return None if work.batches else _units(work.sums, work.size)
+
     def _read(self, texts: Sequence[str]) -> list[tuple[int, list[int]]]:
         """The windows to run: the index of the text, and the window's tokens in their frame."""
         splitter, _ = self._loaded()
@@ -138,6 +145,21 @@ class MiniLm:
         return list(np.einsum("btd,bt->bd", states, mask.astype(np.float32)))
 
 
+class _Work:
+    """Texts on their way to vectors of `size` numbers. `sums`: by text, over the tokens of the windows that were run.
+    `batches`: those still to be run; None before the texts were read."""
+
+    def __init__(self, texts: Sequence[str], size: int) -> None:
+        self.texts, self.size = texts, size
+        self.windows: list[tuple[int, list[int]]] = []
+        self.batches: list[list[int]] | None = None
+        self.sums: list[Floats | None] = [None] * len(texts)
+
+    @property
+    def tokens(self) -> int:
+        return sum(len(ids) for _, ids in self.windows)
+
+
 def _windows(ids: list[int]) -> list[list[int]]:
     """`ids` in as few pieces of at most `_WINDOW` as possible, of equal length; one empty piece for no ids."""
     pieces = max(1, -(-len(ids) // _WINDOW))
@@ -156,16 +178,14 @@ def _units(sums: list[Floats | None], size: int) -> list[list[float]]:
     return unit
 
 
-def _batches(tokens: list[list[int]]) -> Iterator[list[int]]:
+def _batches(tokens: list[list[int]]) -> list[list[int]]:
     """Indexes of windows to run together: of similar length, so that little is padded, and bounded in all."""
-    batch: list[int] = []
+    batches: list[list[int]] = []
     for index in sorted(range(len(tokens)), key=lambda i: len(tokens[i])):
-        if batch and len(tokens[index]) * (len(batch) + 1) > _BATCH_TOKENS:
-            yield batch
-            batch = []
-        batch.append(index)
-    if batch:
-        yield batch
+        if not batches or len(tokens[index]) * (len(batches[-1]) + 1) > _BATCH_TOKENS:
+            batches.append([])
+        batches[-1].append(index)
+    return batches
 
 
 def _splitter() -> Tokenizer:
