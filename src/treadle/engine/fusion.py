@@ -120,16 +120,17 @@ def keyword_score(weight: float) -> float:
 def fused(nearest: Sequence[Scored[K]], matching: Sequence[Scored[K]], ranking: Ranking) -> list[Scored[K]]:
     """The hits of one query, best first. `nearest` holds cosines and `matching` BM25 weights, each best first and each
     key once; a list that the mode does not ask for is not looked at."""
-    by_meaning = [Scored(hit.key, vector_score(hit.score)) for hit in nearest]
-    by_words = [Scored(hit.key, keyword_score(hit.score)) for hit in matching]
+    if ranking.mode == "hybrid" and ranking.fusion == "rrf":
+        by_meaning, by_words = _by_rank(nearest, ranking), _by_rank(matching, ranking)
+    else:
+        by_meaning = [Scored(hit.key, vector_score(hit.score)) for hit in nearest]
+        by_words = [Scored(hit.key, keyword_score(hit.score)) for hit in matching]
     if ranking.mode == "vector":
         return in_order(by_meaning)
     if ranking.mode == "keyword":
         return in_order(by_words)
     if ranking.fusion == "none":
         return best_of([by_meaning, by_words])
-    if ranking.fusion == "rrf":
-        by_meaning, by_words = _by_rank(by_meaning, ranking), _by_rank(by_words, ranking)
     totals: dict[K, float] = {}
     for share, hits in ((ranking.vector, by_meaning), (ranking.keyword, by_words)):
         for hit in hits if share else ():
