@@ -11,7 +11,8 @@ ServerError
   ToolFault                 never fails a turn: becomes the call's output, marked failed
     RemoteFault (424)       a server of tools failed; fatal only where configured
     AddressRefused          an outgoing address is not permitted
-  StorageFault (503)        ClaimLost     Stopping (503)            Internal (500, id in the log, nothing leaked)
+  StorageFault (503)        ClaimLost
+  Stopping (503)            TimedOut (504)            Internal (500, id in the log, nothing leaked)
 """
 
 from __future__ import annotations
@@ -253,6 +254,12 @@ class AddressRefused(ToolFault):
     """An address that a caller named is not permitted; the message names the setting that permits it."""
 
     code = "address_refused"
+
+
+class TimedOut(ServerError):
+    """A response took longer than it may."""
+
+    status = 504
 
 
 class Internal(ServerError):

@@ -96,6 +96,13 @@ class Run:
         self.turn.interruption = fault
         return True
 
+    def cancel(self) -> bool:
+        """The same, with `cancelled` as the outcome."""
+        if self.turn.settling:
+            return False
+        self.turn.cancelling = True
+        return True
+
     async def result(self) -> Response:
         """Drains the events; raises the fault of a turn that failed."""
         async with aclosing(self._service.drive(self.turn)) as batches:

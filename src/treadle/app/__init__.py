@@ -25,7 +25,9 @@ from treadle.api.models import ModelService
 from treadle.api.prompts import PromptService
 from treadle.api.responses import LEASE_SECONDS, ResponseService
 from treadle.api.tasks import Tasks
+from treadle.app.background import Background
 from treadle.app.files import FileStorage
+from treadle.app.jobs import open_jobs
 from treadle.app.knowledge import Knowledge
 from treadle.app.observing import Observing
 from treadle.app.outside import connector_of, open_guard, open_pool
@@ -85,7 +87,7 @@ def create_app(
     services = Services(settings, server_tools or {}, observer)
     limit, quiet = settings.server.max_body_bytes, settings.server.keep_alive_seconds
     routes = [
-        *ResponseRoutes(services.responses, limit, quiet).endpoints(),
+        *ResponseRoutes(services.responses, services.background.service, limit, quiet).endpoints(),
         *ConversationRoutes(services.conversations, limit).endpoints(),
         *PromptRoutes(services.prompts, limit).endpoints(),
         *InferenceRoutes(services.inference, services.embeddings, services.models, limit, quiet).endpoints(),
@@ -174,6 +176,10 @@ class Services:
             locks=locks,
             observer=self.observing.observer,
         )
+        jobs, self.queue = open_jobs(self._database)
+        self.background = Background(
+            settings, self._database, store, jobs, self.queue, self.responses, preparation.sealer, self._tasks
+        )
         self.connectors = ConnectorService(connectors, preparation)
         self.conversations = ConversationService(conversations, locks, recent)
         self.prompts = PromptService(prompts)
@@ -210,6 +216,8 @@ class Services:
         await self._start_tools(self._session)
         self.knowledge.start()
         self._renewal = asyncio.create_task(self._renew())
+        self.background.start()
+        await self.queue.start()
 
     async def _start_tools(self, session: aiohttp.ClientSession) -> None:
         """What reaches out on behalf of tools; needs the running loop."""
@@ -233,6 +241,8 @@ class Services:
 
     async def stop(self) -> None:
         """Lets running work end, then closes everything, last opened first."""
+        await self.queue.stop()
+        await self.background.stop()
         if self._renewal is not None:
             self._renewal.cancel()
         await self._tasks.join(_JOIN_SECONDS)

@@ -9,6 +9,7 @@ import msgspec
 from treadle.models.vendors import GENERIC, find_vendor
 from treadle.models.vendors import vendor as vendor_row
 from treadle.ports import Capabilities, Json
+from treadle.settings.background import Background
 from treadle.settings.batches import Batches
 from treadle.settings.files import Files
 from treadle.settings.plugins import Plugins
@@ -384,6 +385,9 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     )
     responses: Annotated[ResponsesSettings, Doc(description="How a response is produced.")] = msgspec.field(
         default_factory=ResponsesSettings
+    )
+    background: Annotated[Background, Doc(description="Responses made in the background.")] = msgspec.field(
+        default_factory=Background
     )
     websocket: Annotated[WebSocket, Doc(description="Responses over WebSocket.")] = msgspec.field(
         default_factory=WebSocket

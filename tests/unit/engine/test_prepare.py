@@ -146,7 +146,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"previous_response_id": "resp_1"}, "previous_response_id"),
     ({"conversation": "thread_1"}, "conversation"),
     ({"metadata": {str(n): "x" for n in range(17)}}, "metadata"),
-    ({"background": True}, "background"),
+    ({"background": True, "store": False}, "background"),
 ]
 
 

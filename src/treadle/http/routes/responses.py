@@ -5,14 +5,14 @@ from __future__ import annotations
 import msgspec
 from starlette.requests import Request
 
+from treadle.api.background import BackgroundService
 from treadle.api.responses import ResponseService
-from treadle.errors import InvalidRequest
 from treadle.http import query
 from treadle.http.bodies import read_json
 from treadle.http.endpoints import Answer, Endpoint, Parameter
 from treadle.http.replies import reply
 from treadle.http.routes.parameters import AFTER, BEFORE, INCLUDE, ORDER, limit
-from treadle.http.sse import EventStream, Whole
+from treadle.http.sse import EventStream, Followed, Whole
 from treadle.scope import LOCAL
 from treadle.wire.lists import ItemList, ResponseList
 from treadle.wire.responses import CountTokens, CreateResponse, InputTokens, Response, ResponseDeleted
@@ -27,13 +27,25 @@ TO_COME = {("POST", "/v1/responses/compact"): "Compaction is not available on th
 class ResponseRoutes:
     """Endpoints over the response use cases."""
 
-    def __init__(self, service: ResponseService, max_body: int, keep_alive: float) -> None:
+    def __init__(
+        self, service: ResponseService, background: BackgroundService, max_body: int, keep_alive: float
+    ) -> None:
         self._service = service
+        self._background = background
         self._max_body = max_body
         self._keep_alive = keep_alive
 
     def endpoints(self) -> list[Endpoint]:
-        stream = Parameter(name="stream", schema={"type": "boolean", "default": False})
+        stream = Parameter(
+            name="stream",
+            schema={"type": "boolean", "default": False},
+            description="The events of a response made with `background` and `stream`, to its end.",
+        )
+        after = Parameter(
+            name="starting_after",
+            schema={"type": "integer", "minimum": 0},
+            description="With `stream`: only events with greater sequence numbers.",
+        )
         return [
             Endpoint(
                 method="POST",
@@ -45,7 +57,7 @@ class ResponseRoutes:
                 result=Response,
                 streams=True,
                 events={"$ref": "#/components/schemas/ResponseStreamEvent"},
-                statuses=(404, 409, 413, 415, 503),
+                statuses=(404, 409, 413, 415, 429, 503),
                 passes_refusals=True,
             ),
             Endpoint(
@@ -75,8 +87,19 @@ class ResponseRoutes:
                 summary="Retrieve a response.",
                 action=self.get,
                 result=Response,
+                streams=True,
+                events={"$ref": "#/components/schemas/ResponseStreamEvent"},
                 statuses=(404, 503),
-                parameters=(*INCLUDE, stream),
+                parameters=(*INCLUDE, stream, after),
+            ),
+            Endpoint(
+                method="POST",
+                path="/v1/responses/{response_id}/cancel",
+                name="cancelResponse",
+                summary="Cancel a response that is made in the background.",
+                action=self.cancel,
+                result=Response,
+                statuses=(400, 404, 503),
             ),
             Endpoint(
                 method="DELETE",
@@ -101,6 +124,9 @@ class ResponseRoutes:
 
     async def create(self, request: Request) -> Answer:
         wanted = await read_json(request, _create, self._max_body)
+        if wanted.background:
+            queued = await self._background.create(LOCAL, wanted)
+            return await self._events(queued.id, -1) if wanted.stream else reply(queued)
         run = await self._service.create(LOCAL, wanted)
         return EventStream(run, self._keep_alive) if wanted.stream else Whole(run)
 
@@ -119,15 +145,19 @@ class ResponseRoutes:
         return reply(await self._service.count_tokens(LOCAL, await read_json(request, _count, self._max_body)))
 
     async def get(self, request: Request) -> Answer:
-        found = await self._service.get(LOCAL, request.path_params["response_id"], query.include(request))
+        response_id = request.path_params["response_id"]
         if query.boolean(request, "stream"):
-            raise InvalidRequest(
-                "Only responses made with 'background' and 'stream' can be streamed again.", param="stream"
-            )
-        return reply(found)
+            return await self._events(response_id, query.integer(request, "starting_after", -1, 0, 2**53))
+        return reply(await self._service.get(LOCAL, response_id, query.include(request)))
+
+    async def cancel(self, request: Request) -> Answer:
+        return reply(await self._background.cancel(LOCAL, request.path_params["response_id"]))
 
     async def delete(self, request: Request) -> Answer:
-        return reply(await self._service.delete(LOCAL, request.path_params["response_id"]))
+        return reply(await self._background.delete(LOCAL, request.path_params["response_id"]))
+
+    async def _events(self, response_id: str, after: int) -> Answer:
+        return Followed(await self._background.events(LOCAL, response_id, after), self._keep_alive)
 
     async def input_items(self, request: Request) -> Answer:
         return reply(
