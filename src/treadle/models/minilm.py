@@ -203,6 +203,9 @@ def _splitter() -> Tokenizer:
 
 
 def _session(path: Path, threads: int) -> _Session:
+    # NumPy first. Onnxruntime begins with a module deep inside of it, and where another thread (the index's) is just
+    # importing NumPy from its top, each would wait for the other; Python then lets one go on with half a NumPy.
+    importlib.import_module("numpy")
     # By name, because onnxruntime carries no types.
     runtime = importlib.import_module("onnxruntime")
     options = runtime.SessionOptions()

@@ -183,3 +183,26 @@ def test_importing_the_module_loads_no_numeric_library() -> None:
         "import sys, treadle.models.minilm; sys.exit(bool({'numpy', 'onnxruntime', 'tokenizers'} & sys.modules.keys()))"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False, timeout=20).returncode == 0
+
+
+@needs_model
+def test_numpy_is_imported_from_its_top_before_onnxruntime_imports_its_inside(tmp_path: Path) -> None:
+    """Another thread may be importing it, and two imports that meet half way end with an ImportError."""
+    program = """
+import asyncio, sys
+from pathlib import Path
+
+asked = []
+
+class Watch:
+    def find_spec(self, name, path=None, target=None):
+        asked.append(name)
+
+sys.meta_path.insert(0, Watch())
+from treadle.models.minilm import MiniLm
+from treadle.models.weights import WeightStore
+assert "numpy" not in asked
+asyncio.run(MiniLm(WeightStore(Path(sys.argv[1]))).embed(["text"]))
+assert asked.index("numpy") < asked.index("onnxruntime"), "onnxruntime came first"
+"""
+    subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True, timeout=30)
