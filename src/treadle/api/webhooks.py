@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 from treadle.errors import UpstreamFault
 from treadle.ports import JobQueue, Jobs, NewJob, TryLater, Work
 from treadle.scope import Scope
 from treadle.wire.base import encode
+from treadle.wire.responses import Response
 from treadle.wire.webhooks import EventType, WebhookEvent, WebhookSubject
 
 log = logging.getLogger("treadle.webhooks")
 
 KIND = "webhook"
+_RESPONSES: dict[str, EventType] = {
+    "completed": "response.completed",
+    "failed": "response.failed",
+    "incomplete": "response.incomplete",
+    "cancelled": "response.cancelled",
+}
 _FIRST_SECONDS, _LONGEST_SECONDS = 5.0, 3600.0
 
 
@@ -49,14 +56,22 @@ class Webhooks:
     async def tell(self, scope: Scope, kind: EventType, subject: str) -> None:
         """Makes sure that it will be told. To say it again makes no difference as long as it is not delivered.
         StorageFault if it cannot be noted."""
+        for job in self._due(kind, subject):
+            await self._jobs.put(scope, job)
+            await self._queue.put(job)
+
+    def of_response(self, _scope: Scope, response: Response) -> Sequence[NewJob]:
+        """What is to be put in the transaction that writes the outcome of a response."""
+        kind = _RESPONSES.get(response.status)
+        return () if kind is None else self._due(kind, response.id)
+
+    def _due(self, kind: EventType, subject: str) -> Sequence[NewJob]:
         if kind not in self._events:
-            return
+            return ()
         event = WebhookEvent(
             id=f"evt_{subject}", created_at=int(self._clock()), type=kind, data=WebhookSubject(subject)
         )
-        job = NewJob(id=event.id, kind=KIND, payload=encode(event))
-        await self._jobs.put(scope, job)
-        await self._queue.put(job)
+        return (NewJob(id=event.id, kind=KIND, payload=encode(event)),)
 
     async def __call__(self, work: Work) -> None:
         """One try. TryLater if it was not taken, until that has happened often enough."""
@@ -74,6 +89,9 @@ class Webhooks:
 class NoWebhooks:
     """Nobody is to be told."""
 
+    def of_response(self, _scope: Scope, _response: Response) -> Sequence[NewJob]:
+        return ()
+
     async def tell(self, scope: Scope, kind: EventType, subject: str) -> None:
         pass
 
@@ -82,3 +100,5 @@ class Telling(Protocol):
     """What Webhooks and NoWebhooks have in common."""
 
     async def tell(self, scope: Scope, kind: EventType, subject: str) -> None: ...
+
+    def of_response(self, _scope: Scope, _response: Response) -> Sequence[NewJob]: ...
