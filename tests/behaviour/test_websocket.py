@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from tests.behaviour.conftest import Driver, sent, text_of
-from tests.behaviour.kit import FUNCTION, error, kinds, serving, shape
+from tests.behaviour.kit import FUNCTION, LOOKUP, Lookup, error, kinds, serving, shape
 from tests.behaviour.manifest import behaviour
+from tests.behaviour.mcp_kit import answer, asked, declared
 from tests.behaviour.socket_kit import Socket, opened
 from treadle.testing.gates import Gate
+from treadle.testing.mcp import FakeMcpServer
 from treadle.testing.server import RunningServer
 from treadle.testing.upstream import Call, Drop, Refuse, Reply, ScriptedUpstream
 
@@ -406,8 +408,6 @@ def test_more_streams_than_allowed_are_refused(tmp_path: Path, model: ScriptedUp
 
 
 def test_tools_of_the_server_run_as_they_do_over_http(tmp_path: Path, model: ScriptedUpstream) -> None:
-    from tests.behaviour.kit import LOOKUP, Lookup
-
     model.script(Reply(calls=[Call("look")]), Reply(text="Seen."), Reply(text="Yes."))
     with serving(tmp_path, model, tool=Lookup("a tree")) as api, opened(api.server) as socket:
         first = socket.turn(input="Look.", tools=[LOOKUP], store=False)
@@ -428,3 +428,19 @@ def test_a_refusal_that_may_be_tried_again_says_when(api: Driver, socket: Socket
     assert refused["error"]["headers"] == {"retry-after": "1"}
     held.set()
     socket.until("response.completed")
+
+
+@behaviour("bug-55")
+def test_an_approval_counts_once_although_nothing_is_stored(
+    remote: Driver, model: ScriptedUpstream, mcp: FakeMcpServer
+) -> None:
+    tools = [declared(mcp, require_approval="always")]
+    model.script(Reply(calls=[Call("echo", {"text": "careful"})]), Reply(text="Done."))
+    with opened(remote.server) as socket:
+        first = socket.turn(input="Do it.", tools=tools, store=False)
+        yes = [answer(asked(first))]
+        second = socket.turn(input=yes, tools=tools, store=False, previous_response_id=first["id"])
+        assert text_of(second) == "Done."
+        again = socket.refused(400, input=yes, tools=tools, store=False, previous_response_id=first["id"])
+        assert "answered already" in again["message"]
+    assert mcp.calls == [("echo", {"text": "careful"})]

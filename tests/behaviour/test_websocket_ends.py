@@ -133,7 +133,7 @@ def test_a_client_that_does_not_read_stops_the_model_server(server: RunningServe
 @pytest.fixture
 def brief(tmp_path: Path, model: ScriptedUpstream) -> Iterator[Driver]:
     """A server whose connections last a moment."""
-    with serving(tmp_path, model, "websocket: {max_seconds: 0.5}") as api:
+    with serving(tmp_path, model, "websocket: {max_seconds: 1}") as api:
         yield api
 
 

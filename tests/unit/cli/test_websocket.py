@@ -211,7 +211,7 @@ def test_what_is_sent_after_the_end_is_an_error_of_its_own() -> None:
 def test_the_app_runs_on_the_protocol_that_uvicorn_has_of_its_own(tmp_path: Path) -> None:
     with ScriptedUpstream(Reply(text="One two."), Reply(text="Three.")) as upstream:
         app = create_app(settings_for(tmp_path, upstream.url))
-        with running(app, lifespan="on", ws="websockets-sansio") as server:
+        with running(app, lifespan="on", ws="auto") as server:
             url = f"ws://127.0.0.1:{server.port}/v1/responses"
             with pytest.raises(InvalidStatus) as refused:
                 connect(url, origin="https://evil.example")  # type: ignore[arg-type]  # a plain text will do
