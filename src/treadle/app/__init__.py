@@ -16,6 +16,7 @@ import aiohttp
 from starlette.types import ASGIApp
 
 from treadle.access.sealing import KeySealer, load_key
+from treadle.api.batch_answers import LineAnswers
 from treadle.api.connectors import ConnectorService
 from treadle.api.conversations import ConversationService
 from treadle.api.embeddings import EmbeddingService
@@ -26,6 +27,7 @@ from treadle.api.prompts import PromptService
 from treadle.api.responses import LEASE_SECONDS, ResponseService
 from treadle.api.tasks import Tasks
 from treadle.app.background import Background
+from treadle.app.batching import Batching, Notifying
 from treadle.app.files import FileStorage
 from treadle.app.jobs import open_jobs
 from treadle.app.knowledge import Knowledge
@@ -95,6 +97,7 @@ def create_app(
         *ConnectorRoutes(services.connectors).endpoints(),
         *services.files.endpoints(),
         *services.knowledge.endpoints(limit),
+        *services.batching.endpoints(limit),
     ]
     routes += OpenApiRoutes(routes).endpoints()
     server = settings.server
@@ -177,8 +180,18 @@ class Services:
             observer=self.observing.observer,
         )
         jobs, self.queue = open_jobs(self._database)
+        self._notifying = Notifying(settings, jobs, self.queue)
+        webhooks = self._notifying.webhooks
         self.background = Background(
-            settings, self._database, store, jobs, self.queue, self.responses, preparation.sealer, self._tasks
+            settings,
+            self._database,
+            store,
+            jobs,
+            self.queue,
+            self.responses,
+            preparation.sealer,
+            self._tasks,
+            notices=webhooks.of_response,
         )
         self.connectors = ConnectorService(connectors, preparation)
         self.conversations = ConversationService(conversations, locks, recent)
@@ -186,6 +199,8 @@ class Services:
         self.inference = InferenceService(self.router, settings.default_model)
         embedding_model = settings.embeddings.default or (EMBEDDED_EMBEDDER if local.enabled else "")
         self.embeddings = EmbeddingService(self.router, embedding_model)
+        answers = LineAnswers(self.router, self.responses, self.inference, self.embeddings)
+        self.batching = Batching(settings, self._database, self.queue, self.files, answers, webhooks)
         self.knowledge = Knowledge(
             settings,
             self._database,
@@ -242,6 +257,7 @@ class Services:
     async def stop(self) -> None:
         """Lets running work end, then closes everything, last opened first."""
         await self.queue.stop()
+        await self._notifying.close()
         await self.background.stop()
         if self._renewal is not None:
             self._renewal.cancel()

@@ -27,7 +27,7 @@ _TELLERS = 4
 """Webhooks that are sent at the same time."""
 
 
-class Telephone:
+class Notifying:
     """The webhook of the settings, if there is one."""
 
     def __init__(self, settings: Settings, jobs: Jobs, queue: JobQueue) -> None:
