@@ -24,7 +24,7 @@ from treadle.testing import ScriptedUpstream
 from treadle.testing.web import FakeWeb
 
 HERE = Path(__file__).parent
-SUITES = ("tests/integration/responses", "tests/integration/conversations")
+SUITES = ("tests/integration/responses", "tests/integration/conversations", "tests/integration/batches")
 VECTORS = tuple(
     f"tests/integration/vector_io/test_{name}.py" for name in ("openai_vector_stores", "vector_io", "vector_io_filters")
 )

@@ -132,6 +132,7 @@ def test_every_faulty_line_of_an_input_file_is_named(client: Any) -> None:
         json.dumps(line(2, stream=True)).encode(),
         json.dumps({**line(3), "url": "/v1/embeddings"}).encode(),
         json.dumps(line(4, model="local/none")).encode(),
+        json.dumps(line(5, model=None)).encode(),
     ]
     batch = ended(client, begun(client, b"\n".join(lines)).id)
     assert batch.status == "failed"
@@ -142,6 +143,7 @@ def test_every_faulty_line_of_an_input_file_is_named(client: Any) -> None:
         (5, "streaming_unsupported", "body.stream"),
         (6, "invalid_url", "url"),
         (7, "model_not_found", "body.model"),
+        (8, "invalid_request", "body.model"),
     ]
     assert batch.output_file_id is None
 

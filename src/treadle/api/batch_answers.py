@@ -7,7 +7,7 @@ import msgspec
 from treadle.api.embeddings import EmbeddingService
 from treadle.api.inference import InferenceService
 from treadle.api.responses import ResponseService
-from treadle.errors import ServerError, UnknownModel
+from treadle.errors import InvalidRequest, ServerError
 from treadle.ports import Router
 from treadle.scope import Scope
 from treadle.wire.base import decode, encode
@@ -22,18 +22,33 @@ class LineAnswers:
     """By endpoint. ServerError for what a single request would be refused for."""
 
     def __init__(
-        self, router: Router, responses: ResponseService, inference: InferenceService, embeddings: EmbeddingService
+        self,
+        router: Router,
+        responses: ResponseService,
+        inference: InferenceService,
+        embeddings: EmbeddingService,
+        *,
+        default_model: str = "",
+        embedding_model: str = "",
     ) -> None:
         self._router = router
         self._responses = responses
         self._inference = inference
         self._embeddings = embeddings
+        self._default_model = default_model
+        self._embedding_model = embedding_model
 
-    async def check(self, model: str) -> None:
-        """UnknownModel if no provider has it. One that cannot be asked now may have it when the line is run."""
+    async def check(self, endpoint: str, model: str) -> None:
+        """UnknownModel if no provider has it, InvalidRequest for none where there is no default. A provider that cannot
+        be asked now may have it when the line is run."""
+        if not model:
+            default = self._embedding_model if endpoint == "/v1/embeddings" else self._default_model
+            if not default:
+                raise InvalidRequest("Missing required parameter: 'model'.", param="model")
+            return
         try:
             await self._router.raw(model)
-        except UnknownModel:
+        except InvalidRequest:
             raise
         except ServerError:
             pass

@@ -13,6 +13,7 @@ from treadle.wire.batches import BatchError, BatchRequest
 MAX_CUSTOM_ID = 512
 _line = msgspec.json.Decoder(BatchRequest)
 _fields = msgspec.json.Decoder(dict[str, Raw])
+_required = {"/v1/chat/completions": "messages", "/v1/completions": "prompt", "/v1/embeddings": "input"}
 _names = {
     "/v1/responses": "Responses",
     "/v1/chat/completions": "Chat Completions",
@@ -82,7 +83,7 @@ def read_line(number: int, data: bytes, endpoint: str) -> Line:
     if found.method != "POST":
         raise BadLine(number, "invalid_request", "'method' must be 'POST'.", "method")
     if found.url != endpoint:
-        message = f"The URL of each line must be the endpoint of its batch, '{endpoint}'."
+        message = f"The URL of this line does not match the endpoint of its batch, '{endpoint}'."
         raise BadLine(number, "invalid_url", message, "url")
     assert isinstance(found.body, Raw)
     return Line(number, custom_id, _model(number, found.body, endpoint), bytes(found.body))
@@ -100,6 +101,8 @@ def _model(number: int, body: Raw, endpoint: str) -> str:
     if bytes(fields.get("background", Raw(b"false"))) not in (b"false", b"null"):
         message = "A batch runs in the background as a whole; its lines must not ask for it."
         raise BadLine(number, "invalid_request", message, "body.background")
+    if (needed := _required.get(endpoint)) is not None and needed not in fields:
+        raise BadLine(number, "invalid_request", f"Missing required parameter: '{needed}'.", f"body.{needed}")
     model = fields.get("model")
     if model is None or bytes(model) == b"null":
         return ""

@@ -20,7 +20,7 @@ from treadle.api.batch_lines import BadLine, Line, numbered, read_line
 from treadle.api.batch_usage import UsageSum
 from treadle.api.batches import Kept, kept, row_of
 from treadle.api.webhooks import Telling
-from treadle.errors import NotFound, ServerError, Stopping, StorageFault, UnknownModel
+from treadle.errors import InvalidRequest, NotFound, ServerError, Stopping, StorageFault, UnknownModel
 from treadle.ids import new_file_id, new_id
 from treadle.ports import Batches, BatchResult, FileRow, Work
 from treadle.scope import Scope
@@ -57,8 +57,8 @@ _PAGE = 100
 class Answers(Protocol):
     """What answers a line. ServerError for a refusal."""
 
-    async def check(self, model: str) -> None:
-        """UnknownModel for a name that no provider has."""
+    async def check(self, endpoint: str, model: str) -> None:
+        """UnknownModel for a name that no provider has; InvalidRequest for none, where there is no default either."""
         ...
 
     async def answer(self, scope: Scope, endpoint: str, body: bytes) -> bytes:
@@ -172,7 +172,7 @@ class BatchRun:
                 if isinstance(line, BadLine):
                     errors.append(line.error)
                 else:
-                    errors += await self._faults(line, seen, models)
+                    errors += await self._faults(batch.endpoint, line, seen, models)
                 total += 1
                 if len(errors) >= MAX_ERRORS:
                     break
@@ -186,25 +186,23 @@ class BatchRun:
             raise BadInput(errors)
         batch.request_counts = RequestCounts(total=total)
         batch.in_progress_at = int(self._clock())
-        if len(models) == 1:
-            (batch.model,) = models
+        if len(models) == 1 and (model := models.pop()):
+            batch.model = model
         await self._move(scope, found, "in_progress", {"validating"})
 
-    async def _faults(self, line: Line, seen: set[str], models: set[str]) -> list[BatchError]:
+    async def _faults(self, endpoint: str, line: Line, seen: set[str], models: set[str]) -> list[BatchError]:
         errors: list[BatchError] = []
         if line.custom_id in seen:
             message = f"The custom_id '{line.custom_id}' stands on more than one line."
             errors.append(BatchError(code="duplicate_custom_id", message=message, line=line.number, param="custom_id"))
         seen.add(line.custom_id)
-        if line.model and line.model not in models:
-            models.add(line.model)
+        if line.model not in models:
             try:
-                await self._answers.check(line.model)
-            except UnknownModel as fault:
-                models.discard(line.model)
-                errors.append(
-                    BatchError(code="model_not_found", message=fault.message, line=line.number, param="body.model")
-                )
+                await self._answers.check(endpoint, line.model)
+                models.add(line.model)
+            except InvalidRequest as fault:
+                code = "model_not_found" if isinstance(fault, UnknownModel) else "invalid_request"
+                errors.append(BatchError(code=code, message=fault.message, line=line.number, param="body.model"))
         return errors
 
     async def _answered(self, scope: Scope, found: Kept) -> None:

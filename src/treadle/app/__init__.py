@@ -199,7 +199,14 @@ class Services:
         self.inference = InferenceService(self.router, settings.default_model)
         embedding_model = settings.embeddings.default or (EMBEDDED_EMBEDDER if local.enabled else "")
         self.embeddings = EmbeddingService(self.router, embedding_model)
-        answers = LineAnswers(self.router, self.responses, self.inference, self.embeddings)
+        answers = LineAnswers(
+            self.router,
+            self.responses,
+            self.inference,
+            self.embeddings,
+            default_model=settings.default_model,
+            embedding_model=embedding_model,
+        )
         self.batching = Batching(settings, self._database, self.queue, self.files, answers, webhooks)
         self.knowledge = Knowledge(
             settings,

@@ -75,3 +75,9 @@ def test_what_is_wrong_with_a_line_is_named(data: bytes, code: str, param: str |
         read_line(3, data, "/v1/responses")
     error = caught.value.error
     assert (error.code, error.param, error.line) == (code, param, 3)
+
+
+def test_what_every_body_of_an_endpoint_needs_is_missed() -> None:
+    with pytest.raises(BadLine) as caught:
+        read_line(1, line(url="/v1/chat/completions"), "/v1/chat/completions")
+    assert (caught.value.error.code, caught.value.error.param) == ("invalid_request", "body.messages")
