@@ -78,6 +78,7 @@ _PROMISES: dict[str, str] = {
     "bug-37": "With store false nothing of the turn is written down.",
     "bug-38": "Two turns at once on one conversation never mix: one waits or gets conversation_locked.",
     "bug-39": "A fork sees its own past only; what is deleted is gone everywhere and cannot be continued.",
+    "bug-40": "What one process has stored every other finds at once.",
     "bug-41": "Thirty streams at once never meet a locked database.",
     "bug-42": "A NUL byte in any text harms neither the response nor the store.",
     "bug-69": "A crash leaves no response in progress: it is made again where that is safe, or has failed with a reason.",
@@ -161,6 +162,8 @@ _PROMISES: dict[str, str] = {
     "spans-silent": "No prompt, argument, result or credential gets into a span or a metric.",
     # Durability
     "kill-whole": "After kill -9, every response whose terminal event was sent is there, whole.",
+    "kill-other": "After kill -9, other processes show what was running as failed, in bounded time.",
+    "database-away": "While the database is away requests fail in order; when it is back all goes on.",
     "kill-half": "After kill -9, no response is there in half.",
     "kill-ingestion": "After kill -9, every attached file is findable or failed with a reason, and indexed once.",
 }
