@@ -209,7 +209,7 @@ class Ingestion:
         return partial(self._contexts.situate, chunking.contextual, document)
 
     async def _add(self, work: _Work, chunks: list[Chunk]) -> None:
-        vectors = await self._embed(work.job, [chunk.text for chunk in chunks])
+        vectors = await self._embed(work.job, [_embedded(chunk) for chunk in chunks])
         await self._keep_claim(work)
         indexed = [IndexedChunk(chunk, vector) for chunk, vector in zip(chunks, vectors, strict=True)]
         await self._index.add(work.job.collection, work.job.file, indexed)
@@ -254,6 +254,11 @@ def _code(fault: ServerError) -> FileFault:
         return "unsupported_file"
     # NotFound: the File was deleted, or has expired, since it was attached.
     return "invalid_file" if isinstance(fault, UnreadableFile | NotFound) else "server_error"
+
+
+def _embedded(chunk: Chunk) -> str:
+    """What the vector is made of: the headings above a chunk often say what it is about where its text does not."""
+    return f"{chunk.section}\n\n{chunk.text}" if chunk.section else chunk.text
 
 
 async def _unchanged(chunks: list[Chunk]) -> list[Chunk]:

@@ -35,8 +35,9 @@ log = logging.getLogger("treadle.search")
 ACTIVE_SECONDS = 60
 """A search notes that a store is in use if nobody did for this long."""
 
-DEPTH = 50
-"""Hits of each list that are put together, at least. Among the first 10 of the result no others would be."""
+DEPTH = 100
+"""Hits of each list that are put together, at least. What a list does not hold counts nothing there, so a list that is
+too short loses hits that are middling in both: 50 found less (docs/retrieval.md), and 1,000 no more."""
 
 RERANKED = 4
 """Hits that a reranker sees, as a multiple of those that are wanted."""

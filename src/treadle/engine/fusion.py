@@ -75,7 +75,8 @@ class RankingDefaults(msgspec.Struct, frozen=True, kw_only=True):
     """What the server's configuration says for searches that do not say."""
 
     mode: SearchMode = "hybrid"
-    fusion: Literal["rrf", "weighted"] = "rrf"
+    fusion: Literal["rrf", "weighted"] = "weighted"
+    """By scores, because that found more than ranks did on either of the sets in docs/retrieval.md."""
     model: str = ""
     """The reranker of a search that wants one and names none."""
 

@@ -286,7 +286,7 @@ class Knowledge(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     ranker: Annotated[
         Literal["rrf", "weighted"],
         Doc(description="How a hybrid search that does not say puts its two lists together: by ranks or by scores."),
-    ] = "rrf"
+    ] = "weighted"
     embedding_batch: Annotated[int, Doc(description="Pieces that are embedded in one call.", ge=1, le=2048)] = 32
     embedding_retries: Annotated[
         int, Doc(description="Further attempts when the embedding model is busy or away.", ge=0, le=10)
