@@ -263,8 +263,10 @@ class ResponseService:
 
     async def renew(self) -> None:
         """Keeps visible running responses believed; called every third of the lease."""
-        for scope in set(self._visible.values()):
-            ids = [response_id for response_id, owner in self._visible.items() if owner == scope]
+        by_owner: dict[tuple[str, str], tuple[Scope, list[str]]] = {}
+        for response_id, scope in self._visible.items():
+            by_owner.setdefault((scope.tenant, scope.owner), (scope, []))[1].append(response_id)
+        for scope, ids in by_owner.values():
             await self._store.renew(scope, ids, int(time.time()) + LEASE_SECONDS)
 
     # ------------------------------------------------------------------------------------------------

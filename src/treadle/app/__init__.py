@@ -7,6 +7,7 @@ vocabularies of the token counter (two), the embedded models (two), and the resp
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -43,6 +44,7 @@ from treadle.engine.prepare import Preparation
 from treadle.engine.recent import RecentHistories
 from treadle.engine.sources import RemoteRules
 from treadle.engine.telling import FileSearchRules
+from treadle.errors import StorageFault
 from treadle.http.guard import Guard
 from treadle.http.openapi import OpenApiRoutes
 from treadle.http.routes.admin import AdminRoutes
@@ -70,6 +72,8 @@ from treadle.store.prompts import SqlPrompts
 from treadle.store.responses import SqlResponses
 from treadle.tools.mcp.pool import McpPool
 from treadle.wire.models import Provider as ShownProvider
+
+log = logging.getLogger("treadle.app")
 
 EMBEDDED_EMBEDDER = "local/all-minilm-l6-v2"
 _JOIN_SECONDS = 5.0
@@ -286,7 +290,12 @@ class Services:
     async def _renew(self) -> None:
         while True:
             await asyncio.sleep(LEASE_SECONDS / 3)
-            await self.responses.renew()
+            try:
+                await self.responses.renew()
+            except StorageFault as fault:
+                log.warning("running responses could not be renewed: %s", fault.message)
+            except Exception:
+                log.exception("running responses could not be renewed, in a way that should not be")
 
 
 def _file_search(settings: Settings) -> FileSearchRules:
