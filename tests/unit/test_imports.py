@@ -6,6 +6,8 @@ Imports inside functions and under TYPE_CHECKING count like any other.
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -100,3 +102,25 @@ def test_an_upward_or_sideways_import_is_found(tmp_path: Path, path: str, text: 
     (tmp_path / path).parent.mkdir()
     (tmp_path / path).write_text(text)
     assert len(faults(tmp_path)) == 1
+
+
+def test_any_module_may_be_the_first_that_is_imported() -> None:
+    """What can be imported only behind others works until somebody sorts the imports of a program anew."""
+    code = """
+import importlib, pathlib, sys
+root = pathlib.Path(sys.argv[1])
+for path in sorted(root.rglob("*.py")):
+    part = path.relative_to(root).parts[0]
+    if part in ("wire", "ports", "engine", "api", "errors.py", "ids.py", "scope.py"):
+        name = ".".join(("treadle", *path.relative_to(root).with_suffix("").parts)).removesuffix(".__init__")
+        for loaded in [one for one in sys.modules if one.partition(".")[0] == "treadle"]:
+            del sys.modules[loaded]
+        try:
+            importlib.import_module(name)
+        except ImportError as error:
+            print(name, error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(SOURCE)], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert done.stdout == ""

@@ -65,9 +65,7 @@ from treadle.ports.models import (
     Router,
     Sealer,
     TextPart,
-    TokenAlternative,
     TokenCounter,
-    TokenLogprob,
 )
 from treadle.ports.observe import (
     UNWATCHED,
@@ -132,6 +130,7 @@ from treadle.ports.vector_stores import (
     VectorStoreRow,
     VectorStores,
 )
+from treadle.wire.logprobs import TokenAlternative, TokenLogprob
 
 __all__ = [
     "UNWATCHED",

@@ -7,6 +7,8 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from treadle.wire.logprobs import TokenLogprob
+
 Json = msgspec.Raw
 """A JSON value kept as bytes: a schema or a vendor field that we pass on without reading."""
 
@@ -119,19 +121,6 @@ class CallFragment(msgspec.Struct, gc=False):
     id: str | None = None
     name: str | None = None
     arguments: str = ""
-
-
-class TokenAlternative(msgspec.Struct):
-    token: str
-    logprob: float
-    bytes: list[int] = []
-
-
-class TokenLogprob(msgspec.Struct):
-    token: str
-    logprob: float
-    bytes: list[int] = []
-    top_logprobs: list[TokenAlternative] = []
 
 
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]

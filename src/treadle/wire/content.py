@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
-from treadle.ports import TokenLogprob
 from treadle.wire.base import Text
+from treadle.wire.logprobs import TokenLogprob
 
 Url = Annotated[str, Meta(max_length=33_554_432)]
 """A URL or a data URL; the limit is OpenAI's for inline files."""

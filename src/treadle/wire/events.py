@@ -8,8 +8,8 @@ import msgspec
 from msgspec import Meta, Raw
 
 from treadle.errors import ErrorBody
-from treadle.ports import TokenLogprob
 from treadle.wire.content import ContentPart
+from treadle.wire.logprobs import TokenLogprob
 from treadle.wire.responses import Response
 
 _Item = Annotated[Raw, Meta(extra_json_schema={"$ref": "#/components/schemas/Item"})]
