@@ -12,7 +12,9 @@ import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 
 import msgspec
+from msgspec import Raw
 
+from treadle.api.broken_off import BrokenOff, kinds
 from treadle.api.event_writer import EventWriter, Live
 from treadle.api.packing import unpack
 from treadle.api.responses import ResponseService, inputs_of, row_of
@@ -24,11 +26,11 @@ from treadle.ports import (
     JobEnd,
     JobQueue,
     Jobs,
-    LogState,
     NewJob,
     Responses,
     Sealer,
     SettledTurn,
+    StoredItem,
 )
 from treadle.scope import Scope
 from treadle.wire.base import encode
@@ -226,12 +228,11 @@ class BackgroundService:
         response.status = "cancelled"
         if fault is not None:
             response.status, response.error = "failed", ResponseError(response_code(fault), fault.message)
-        state = await self._log.state(scope, job.id)
-        events = _last(response, state, fault) if state is not None else None
+        events, outputs = await self._rest(scope, response, fault)
         settled = SettledTurn(
             row=row_of(response),
             inputs=found.inputs,
-            outputs=[],
+            outputs=outputs,
             job=job,
             events=events,
             jobs=self._notices(scope, response),
@@ -243,6 +244,27 @@ class BackgroundService:
         live = self._writer.live(scope, job.id)
         live.end()
         return True
+
+    async def _rest(
+        self, scope: Scope, response: Response, fault: ServerError | None
+    ) -> tuple[EventChunk | None, list[StoredItem]]:
+        """What ends the log, if there is one, and the items that it tells of."""
+        broken, first = BrokenOff(), 0
+        while chunks := await self._log.read(scope, response.id, first - 1, _CHUNKS):
+            for chunk in chunks:
+                broken.read(chunk.data)
+                first = chunk.last + 1
+        if not first:
+            return None, []
+        frames, number = broken.close(first)
+        items = kinds(data for _, data in sorted(broken.items.items()))
+        response.output = [Raw(data) for _, _, data in items]
+        if fault is not None:
+            last = _failed(response, number, fault)
+            frames += framed(last)
+            number += len(last)
+        stored = [StoredItem(item_id, kind, data) for item_id, kind, data in items]
+        return (EventChunk(first, number - 1, frames) if frames else None), stored
 
     def notices(self, scope: Scope, response: Response) -> Sequence[NewJob]:
         return self._notices(scope, response)
@@ -258,22 +280,19 @@ def _first(request: CreateResponse, response: Response) -> EventChunk | None:
     return EventChunk(CREATED, QUEUED, framed(events))
 
 
-def _last(response: Response, state: LogState, fault: ServerError | None) -> EventChunk | None:
+def _failed(response: Response, number: int, fault: ServerError) -> list[Event]:
     """What ends the log of a response that fails outside of its turn."""
-    if state.last is None or fault is None:
-        return None
-    first = number = state.last + 1
     events: list[Event] = []
     if number == IN_PROGRESS:
         begun = msgspec.structs.replace(response, status="in_progress", error=None)
         events.append(ResponseInProgress(sequence_number=number, response=begun))
         number += 1
     body = fault.body()
-    events += [
+    return [
+        *events,
         ErrorEvent(sequence_number=number, code=body.code, message=body.message, param=body.param, error=body),
         ResponseFailed(sequence_number=number + 1, response=response),
     ]
-    return EventChunk(first, number + 1, framed(events))
 
 
 def _missing(response_id: str) -> NotFound:
