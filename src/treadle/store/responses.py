@@ -5,6 +5,7 @@ While a response runs, its row has a lease and keeps its inputs to itself; no th
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -207,7 +208,7 @@ def _holder(connection: Connection, scope: Scope, conversation: str, now: float)
     rows = connection.execute(
         "SELECT id FROM responses WHERE lease >= ? AND conversation = ? AND tenant = ? AND owner = ? AND deleted = 0"
         " LIMIT 1",
-        (int(now), conversation, scope.tenant, scope.owner),
+        (math.ceil(now), conversation, scope.tenant, scope.owner),
     )
     return rows[0][0] if rows else None
 
