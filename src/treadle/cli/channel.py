@@ -76,7 +76,7 @@ class HttpChannel:
             raise Unreachable(f"{self._url} does not answer in time") from error
         except aiohttp.ClientConnectorError as error:
             number = error.os_error.errno
-            reason = os.strerror(number) if number and number > 0 else str(error.os_error)
+            reason = os.strerror(number) if number and number > 0 else error.os_error.strerror or str(error.os_error)
             raise Unreachable(f"{self._url} cannot be reached: {reason}") from error
         except aiohttp.ClientError as error:
             raise Unreachable(f"{self._url} broke off: {str(error) or type(error).__name__}") from error

@@ -9,7 +9,7 @@ from treadle.cli.printable import printable
 from treadle.cli.stores import Refused, Store, Stores
 
 _ID = "vs_"
-_SHOWN = 20
+_SHOWN, _LONG = 20, 60
 
 
 class NoSuchStore(Exception):
@@ -74,6 +74,7 @@ def _advice(called: str, every: Sequence[Store]) -> str:
     names = sorted({store.name or store.id for store in every})
     if not names:
         return f"{message}; there is none at all"
+    names = [f"{name[:_LONG]}…" if len(name) > _LONG else name for name in names]
     alike = difflib.get_close_matches(called, names, 1)
     if alike:
         return f"{message}; did you mean {printable(alike[0])}?"

@@ -56,6 +56,8 @@ def condition(given: str) -> dict[str, object]:
     try:
         found: dict[str, object] = json.loads(given, parse_constant=_no_number)
         json.dumps(found, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise argparse.ArgumentTypeError("holds half of a character (a lone surrogate)") from None
     except (ValueError, RecursionError) as fault:
         raise argparse.ArgumentTypeError(f"is not valid JSON: {fault}") from None
     return found

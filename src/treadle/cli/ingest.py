@@ -53,7 +53,8 @@ def ingest(arguments: argparse.Namespace) -> int:
             asyncio.run(_work(arguments, Wanted(attributes, chunking), found.documents, result))
         except KeyboardInterrupt:
             result.interrupted = True
-    print(result.as_json() if arguments.json else "\n".join(result.lines()), flush=True)
+    for line in [result.as_json()] if arguments.json else result.lines():
+        print(line, flush=True)
     return result.exit_code
 
 

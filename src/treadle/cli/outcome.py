@@ -53,7 +53,7 @@ class Result:
             seconds = time.monotonic() - self._begun
             yield f"{_shown(self.store)}: {counts} ({seconds:.1f} s)"
             if self.underway:
-                yield f"{len(self.underway)} begun: what works on that store goes on with them"
+                yield f"{len(self.underway)} begun: the server, or the next run, finishes them"
             if left := self._left():
                 yield f"{left} not looked at: run the same command again to go on"
         if skipped := self.skipped():

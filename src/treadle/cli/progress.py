@@ -81,9 +81,10 @@ class Progress:
 
     def _text(self, columns: int) -> str:
         share = self._done / self._total if self._total else 1.0
-        filled = int(share * _BAR_COLUMNS)
+        length = min(_BAR_COLUMNS, columns // 4)
+        filled = int(share * length)
         minutes, seconds = divmod(int(time.monotonic() - self._begun), 60)
-        bar = f"[{'#' * filled}{'.' * (_BAR_COLUMNS - filled)}] " if columns > 2 * _BAR_COLUMNS else ""
+        bar = f"[{'#' * filled}{'.' * (length - filled)}] " if columns > _BAR_COLUMNS else ""
         text = f"{bar}{self._done}/{self._total} {share:4.0%} {minutes}:{seconds:02}"
         if self._failed:
             text += f", {self._failed} failed"
@@ -95,7 +96,7 @@ class Progress:
 
     def _clear(self) -> None:
         if self._drawn:
-            self._stream.write(f"\r{' ' * min(self._drawn, _columns(self._stream) - 1)}\r")
+            self._stream.write(f"\r{' ' * (_columns(self._stream) - 1)}\r")  # whole: Ctrl-C leaves its own mark
             self._stream.flush()
             self._drawn = 0
 
