@@ -243,7 +243,13 @@ class BackgroundService:
             return False
         live = self._writer.live(scope, job.id)
         live.end()
+        await self.tell(settled)
         return True
+
+    async def tell(self, settled: SettledTurn) -> None:
+        """Wakes those who do what was put with an outcome."""
+        for job in settled.jobs:
+            await self._queue.put(job)
 
     async def _rest(
         self, scope: Scope, response: Response, fault: ServerError | None

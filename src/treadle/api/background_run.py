@@ -72,6 +72,7 @@ class _Making(Backing):
         self._work = work
         self._run: Run | None = None
         self._recording: Recording | None = None
+        self._settled: SettledTurn | None = None
 
     async def run(self) -> None:
         work = self._work
@@ -84,6 +85,8 @@ class _Making(Backing):
         making = asyncio.create_task(self._make())
         try:
             await self._attend(making)
+            if self._settled is not None:
+                await self._runner.service.tell(self._settled)
         finally:
             making.cancel()
             if self._recording is not None and not work.gone:
@@ -254,6 +257,7 @@ class _Making(Backing):
 
     def stored(self, settled: SettledTurn) -> None:
         self._work.gone = True
+        self._settled = settled
         if self._recording is not None:
             self._recording.close(settled.events, ended=True)
 

@@ -30,7 +30,7 @@ from treadle.api.tasks import Tasks
 from treadle.app.background import Background
 from treadle.app.batching import Batching, Notifying
 from treadle.app.files import FileStorage
-from treadle.app.jobs import open_jobs
+from treadle.app.jobs import open_jobs, shared
 from treadle.app.knowledge import Knowledge
 from treadle.app.observing import Observing
 from treadle.app.outside import connector_of, open_guard, open_pool
@@ -116,6 +116,13 @@ def create_app(
     return with_cors(app, server.cors_origins)
 
 
+def create_worker(settings: Settings) -> Services:
+    """What does the jobs of servers on the same database, once it is started. ValueError if none can be there."""
+    if not shared(settings):
+        raise ValueError("`store.url`: a worker apart from its server needs Postgres")
+    return Services(settings, {})
+
+
 class Services:
     """The wired ports. Made without I/O; `start` and `stop` do what needs doing, in order."""
 
@@ -149,12 +156,14 @@ class Services:
         locks, recent = ConversationLocks(), RecentHistories()
         self._guard = open_guard(settings.outgoing.allow)
         connectors = {connector.connector_id: connector_of(connector) for connector in settings.connectors}
+        counter = Tokens(settings.compaction.tokenizer_encoding, settings.compaction.model_tokenizer_mappings)
         self._preparation = preparation = Preparation(
             router=self.router,
             responses=store,
             conversations=conversations,
             prompts=prompts,
             sealer=KeySealer(load_key(settings.secret_key, data)),
+            counter=counter,
             server_tools=self._tools,
             recent=recent,
             default_model=settings.default_model,
@@ -177,13 +186,13 @@ class Services:
         self.responses = ResponseService(
             preparation,
             store,
-            Tokens(),
+            counter,
             self._tasks,
             visible_after=settings.responses.visible_after_seconds,
             locks=locks,
             observer=self.observing.observer,
         )
-        jobs, self.queue = open_jobs(self._database)
+        jobs, self.queue = open_jobs(settings, self._database)
         self._notifying = Notifying(settings, jobs, self.queue)
         webhooks = self._notifying.webhooks
         self.background = Background(
@@ -195,6 +204,7 @@ class Services:
             self.responses,
             preparation.sealer,
             self._tasks,
+            shared=shared(settings),
             notices=webhooks.of_response,
         )
         self.connectors = ConnectorService(connectors, preparation)

@@ -54,6 +54,16 @@ def build_parser() -> argparse.ArgumentParser:
             "example OPENAI_API_KEY or OLLAMA_URL.",
         )
     )
+    worker = commands.add_parser(
+        "worker",
+        help="do background work for servers on the same Postgres",
+        description="Makes background responses, runs batches and indexes files for the servers that use the same "
+        "Postgres, and serves nobody. It needs the configuration that they have.",
+    )
+    worker.add_argument("--config", metavar="FILE", help=_CONFIG_HELP)
+    worker.add_argument(
+        "--log-level", choices=["debug", "info", "warning", "error"], help="how much to write to the log; default: info"
+    )
     _listening(
         commands.add_parser(
             "go",
@@ -186,6 +196,10 @@ def _run(arguments: argparse.Namespace) -> int:
             from treadle.cli import serve
 
             return serve.serve(arguments)
+        case "worker":
+            from treadle.cli import worker
+
+            return worker.worker(arguments)
         case "go":
             from treadle.cli import go
 

@@ -73,6 +73,15 @@ class _Crew:
     workers: int
     busy: int = 0
     woken: asyncio.Event = field(default_factory=asyncio.Event)
+    room: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set while not all are busy."""
+
+    def took(self, count: int) -> None:
+        self.busy += count
+        if self.busy < self.workers:
+            self.room.set()
+        else:
+            self.room.clear()
 
 
 class Workers:
@@ -93,7 +102,8 @@ class Workers:
         """Jobs that were cancelled while claims were on their way, perhaps for them."""
 
     def handle(self, kind: str, runner: JobRunner, *, workers: int) -> None:
-        self._crews[kind] = _Crew(kind, runner, workers)
+        crew = self._crews[kind] = _Crew(kind, runner, workers)
+        crew.took(0)
 
     async def start(self) -> None:
         crews = [crew for crew in self._crews.values() if crew.workers]
@@ -138,6 +148,13 @@ class Workers:
         except TimeoutError:
             log.warning("%s did not end when it was told to", job_id)
 
+    async def do(self, kind: str, job_id: str) -> None:
+        """Does this job, once somebody has time for it, if it is still to be done. Returns when that is over."""
+        crew = self._crews[kind]
+        await crew.room.wait()
+        if await self._take_up(crew, 1, job_id) and (doing := self._doing.get(job_id)) is not None:
+            await doing.over.wait()
+
     # ---------------------------------------------------------------------------------------- claiming
 
     async def _dispatch(self, crew: _Crew) -> None:
@@ -152,12 +169,16 @@ class Workers:
             except TimeoutError:
                 continue
 
-    async def _take_up(self, crew: _Crew, free: int) -> int:
+    async def _take_up(self, crew: _Crew, free: int, job_id: str | None = None) -> int:
+        if self._stopping:
+            return 0
         self._claiming += 1
+        crew.took(free)
+        unused = free
         try:
-            claimed = await self._jobs.claim(crew.kind, new_id("claim"), self._lease(), free)
+            claimed = await self._jobs.claim(crew.kind, new_id("claim"), self._lease(), free, job_id=job_id)
             for job in claimed:
-                crew.busy += 1
+                unused -= 1
                 task = asyncio.create_task(self._do(crew, job))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
@@ -168,6 +189,7 @@ class Workers:
         except Exception:
             log.exception("claiming jobs failed in a way that it should not")
         finally:
+            crew.took(-unused)
             self._claiming -= 1
             if not self._claiming:
                 self._early.clear()
@@ -198,7 +220,7 @@ class Workers:
         finally:
             if self._doing.get(job.id) is doing:
                 del self._doing[job.id]
-            crew.busy -= 1
+            crew.took(-1)
             crew.woken.set()
             doing.over.set()
 

@@ -79,8 +79,11 @@ class Jobs(Protocol):
         """QueueFull if as many as `most` of its kind are waiting already. A job that is there already stays."""
         ...
 
-    async def claim(self, kind: str, claim: str, lease_until: int, limit: int) -> list[Job]:
-        """Up to `limit` jobs of any scope that are due and that nobody works on, those due longest first."""
+    async def claim(
+        self, kind: str, claim: str, lease_until: int, limit: int, *, job_id: str | None = None
+    ) -> list[Job]:
+        """Up to `limit` jobs of any scope that are due and that nobody works on, those due longest first; or that one
+        alone."""
         ...
 
     async def renew(self, jobs: Sequence[Job], lease_until: int) -> dict[str, bool]:

@@ -37,12 +37,14 @@ class SqlJobs(ports.Jobs):
         now = self._milliseconds()
         await self._database.write(partial(put, scope=scope, job=job, now=now, most=most), guarded=True)
 
-    async def claim(self, kind: str, claim: str, lease_until: int, limit: int) -> list[Job]:
+    async def claim(
+        self, kind: str, claim: str, lease_until: int, limit: int, *, job_id: str | None = None
+    ) -> list[Job]:
         now = self._milliseconds()
         # Looking first spares the database a write transaction each time a worker finds nothing.
-        if limit < 1 or not await self._database.read(partial(_due, kind=kind, now=now, limit=1)):
+        if limit < 1 or not await self._database.read(partial(_due, kind=kind, now=now, limit=1, job_id=job_id)):
             return []
-        work = partial(_claim, kind=kind, now=now, claim=claim, lease=lease_until, limit=limit)
+        work = partial(_claim, kind=kind, now=now, claim=claim, lease=lease_until, limit=limit, job_id=job_id)
         return await self._database.write(work, guarded=True)
 
     async def renew(self, jobs: Sequence[Job], lease_until: int) -> dict[str, bool]:
@@ -117,24 +119,27 @@ def holds(connection: Connection, job: Job) -> bool:
     return connection.guard("jobs", "claim", "id = ? AND claim = ?", (job.id, job.claim))
 
 
-def _due(connection: Connection, kind: str, now: int, limit: int) -> list[Row]:
+def _due(connection: Connection, kind: str, now: int, limit: int, job_id: str | None) -> list[Row]:
+    where, params = ("", ()) if job_id is None else (" AND id = ?", (job_id,))
     return connection.execute(
-        f"SELECT id FROM jobs WHERE kind = ? AND due_at <= ? AND {_FREE} ORDER BY due_at, id LIMIT ?",  # noqa: S608 -- only placeholders and fixed words
-        (kind, now, now // 1000, limit),
+        f"SELECT id FROM jobs WHERE kind = ? AND due_at <= ? AND {_FREE}{where} ORDER BY due_at, id LIMIT ?",  # noqa: S608 -- only placeholders and fixed words
+        (kind, now, now // 1000, *params, limit),
     )
 
 
-def _claim(connection: Connection, kind: str, now: int, claim: str, lease: int, limit: int) -> list[Job]:
+def _claim(
+    connection: Connection, kind: str, now: int, claim: str, lease: int, limit: int, job_id: str | None
+) -> list[Job]:
     found: list[Job] = []
-    for (job_id,) in _due(connection, kind, now, limit):
+    for (due,) in _due(connection, kind, now, limit, job_id):
         rows = connection.execute(
             f"UPDATE jobs SET lease = ?, claim = ?, attempts = attempts + 1 WHERE id = ? AND {_FREE}"  # noqa: S608 -- only placeholders and fixed words
             f" RETURNING {_COLUMNS}",
-            (lease, claim, job_id, now // 1000),
+            (lease, claim, due, now // 1000),
         )
         found += map(_job, rows)
         # What a client asks about is the response, not the job.
-        connection.change("UPDATE responses SET status = 'in_progress' WHERE id = ? AND status = 'queued'", (job_id,))
+        connection.change("UPDATE responses SET status = 'in_progress' WHERE id = ? AND status = 'queued'", (due,))
     return found
 
 
