@@ -264,6 +264,16 @@ def test_stores_are_known_by_id_and_names_that_two_have_are_refused(library: Lib
     assert "vs_gone" not in {store.name for store in library.client.vector_stores.list(limit=100)}
 
 
+def test_a_store_that_has_expired_is_refused_before_anything_is_sent(library: Library, shell: Shell) -> None:
+    written(shell.folder, {"a.md": "The heron waits."})
+    store = library.store(name="expired", expires_after={"anchor": "last_active_at", "days": 1})
+    library.sql("UPDATE vector_stores SET last_active_at = 1 WHERE id = ?", store)
+    files = all_files(library)
+    done = shell.run("ingest", "a.md", "--store", "expired", code=1)
+    assert f"error: the vector store {store} has expired" in done.err
+    assert all_files(library) == files
+
+
 def test_names_of_stores_of_any_length_and_kind(library: Library, shell: Shell) -> None:
     written(shell.folder, {"a.md": "The heron waits."})
     shell.run("ingest", "a.md", "--store", "n" * 300)

@@ -78,6 +78,8 @@ class HttpChannel:
             number = error.os_error.errno
             reason = os.strerror(number) if number and number > 0 else error.os_error.strerror or str(error.os_error)
             raise Unreachable(f"{self._url} cannot be reached: {reason}") from error
+        except UnicodeError as error:  # from looking up the host
+            raise Unreachable(f"{self._url} cannot be reached: no host can have that name") from error
         except aiohttp.ClientError as error:
             raise Unreachable(f"{self._url} broke off: {str(error) or type(error).__name__}") from error
 

@@ -13,6 +13,7 @@ import msgspec
 from treadle.cli.channel import AppChannel, Channel, HttpChannel, Unreachable, open_session
 from treadle.cli.check import data_folder
 from treadle.cli.invocation import program
+from treadle.cli.printable import printable
 from treadle.cli.stores import Refused
 from treadle.errors import ServerError
 from treadle.settings import Settings, load
@@ -42,6 +43,8 @@ async def reach(wish: Wish) -> AsyncIterator[Channel]:
     """The way to the API, open for the block. CannotWork if there is none."""
     remote = remote_of()
     key = remote.key if wish.api_key is None else wish.api_key
+    if not (key.isascii() and key.isprintable()):
+        raise CannotWork(f"{KEY_VARIABLE if wish.api_key is None else '--api-key'}: no key has such characters")
     named = wish.url or remote.url
     if named:
         url = checked_url(named, "--url" if wish.url else URL_VARIABLE)
@@ -95,16 +98,13 @@ async def running_at(settings: Settings) -> str:
 
 def why(fault: CannotWork | Unreachable | Refused) -> list[str]:
     """The lines that tell a user why the API did not do what was asked."""
-    match fault:
-        case CannotWork():
-            return [str(line) for line in fault.args]
-        case Unreachable():
-            return [str(fault)]
-        case Refused(status=401):
-            return [f"{fault.message} (give a key with --api-key or {KEY_VARIABLE})"]
-        case Refused():
-            # A server cannot know how its user calls us.
-            return [fault.message.replace("`treadle setup`", f"`{program()} setup`")]
+    lines = [str(line) for line in fault.args]
+    if isinstance(fault, Refused):
+        # A server cannot know how its user calls us, nor how a key is given here.
+        lines = [fault.message.replace("`treadle setup`", f"`{program()} setup`")]
+        if fault.status == 401:
+            lines[0] += f" (give a key with --api-key or {KEY_VARIABLE})"
+    return [printable(line) for line in lines]
 
 
 @asynccontextmanager
