@@ -164,6 +164,8 @@ vector_batch_files = sa.Table(
     sa.Column("file", sa.Text, primary_key=True),
 )
 
+# Without row ids, the tables from here on need no second tree in SQLite for their keys: half the pages while empty.
+
 # Work that outlives its request; the id is that of the response, batch or delivery it makes.
 jobs = sa.Table(
     "jobs",
@@ -181,6 +183,7 @@ jobs = sa.Table(
     sa.Column("cancelled", sa.SmallInteger, nullable=False),
     sa.Column("acted", sa.SmallInteger, nullable=False),  # a tool with side effects has run: never run it again
     sa.Column("payload", sa.LargeBinary, nullable=False),
+    sqlite_with_rowid=False,
 )
 sa.Index("jobs_due", jobs.c.kind, jobs.c.due_at)
 
@@ -191,6 +194,7 @@ response_events = sa.Table(
     sa.Column("first", sa.BigInteger, primary_key=True),  # sequence numbers, both inclusive
     sa.Column("last", sa.BigInteger, nullable=False),
     sa.Column("data", sa.LargeBinary, nullable=False),
+    sqlite_with_rowid=False,
 )
 
 prompts = sa.Table(
@@ -202,6 +206,7 @@ prompts = sa.Table(
     sa.Column("created_at", sa.BigInteger, nullable=False),
     sa.Column("latest", sa.Integer, nullable=False),
     sa.Column("chosen", sa.Integer, nullable=False),  # the version that is used where none is named
+    sqlite_with_rowid=False,
 )
 sa.Index("prompts_page", prompts.c.tenant, prompts.c.owner, prompts.c.created_at, prompts.c.id)
 
@@ -211,6 +216,7 @@ prompt_versions = sa.Table(
     sa.Column("prompt", sa.Text, sa.ForeignKey("prompts.id"), primary_key=True),
     sa.Column("version", sa.Integer, primary_key=True),
     sa.Column("data", sa.LargeBinary, nullable=False),
+    sqlite_with_rowid=False,
 )
 
 batches = sa.Table(
@@ -223,6 +229,7 @@ batches = sa.Table(
     sa.Column("status", sa.Text, nullable=False),
     sa.Column("idempotency_key", sa.Text),
     sa.Column("data", sa.LargeBinary, nullable=False),
+    sqlite_with_rowid=False,
 )
 sa.Index("batches_page", batches.c.tenant, batches.c.owner, batches.c.created_at, batches.c.id)
 sa.Index("batches_key", batches.c.tenant, batches.c.owner, batches.c.idempotency_key, unique=True,
@@ -237,4 +244,5 @@ batch_results = sa.Table(
     sa.Column("line", sa.Integer, primary_key=True),
     sa.Column("failed", sa.SmallInteger, nullable=False),
     sa.Column("data", sa.LargeBinary, nullable=False),
+    sqlite_with_rowid=False,
 )

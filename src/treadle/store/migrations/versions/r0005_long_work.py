@@ -25,6 +25,7 @@ def upgrade() -> None:
         sa.Column("cancelled", sa.SmallInteger, nullable=False),
         sa.Column("acted", sa.SmallInteger, nullable=False),
         sa.Column("payload", sa.LargeBinary, nullable=False),
+        sqlite_with_rowid=False,
     )
     op.create_index("jobs_due", "jobs", ["kind", "due_at"])
     op.create_table(
@@ -33,6 +34,7 @@ def upgrade() -> None:
         sa.Column("first", sa.BigInteger, primary_key=True),
         sa.Column("last", sa.BigInteger, nullable=False),
         sa.Column("data", sa.LargeBinary, nullable=False),
+        sqlite_with_rowid=False,
     )
     op.create_table(
         "prompts",
@@ -42,6 +44,7 @@ def upgrade() -> None:
         sa.Column("created_at", sa.BigInteger, nullable=False),
         sa.Column("latest", sa.Integer, nullable=False),
         sa.Column("chosen", sa.Integer, nullable=False),
+        sqlite_with_rowid=False,
     )
     op.create_index("prompts_page", "prompts", ["tenant", "owner", "created_at", "id"])
     op.create_table(
@@ -49,6 +52,7 @@ def upgrade() -> None:
         sa.Column("prompt", sa.Text, sa.ForeignKey("prompts.id"), primary_key=True),
         sa.Column("version", sa.Integer, primary_key=True),
         sa.Column("data", sa.LargeBinary, nullable=False),
+        sqlite_with_rowid=False,
     )
     op.create_table(
         "batches",
@@ -59,6 +63,7 @@ def upgrade() -> None:
         sa.Column("status", sa.Text, nullable=False),
         sa.Column("idempotency_key", sa.Text),
         sa.Column("data", sa.LargeBinary, nullable=False),
+        sqlite_with_rowid=False,
     )
     op.create_index("batches_page", "batches", ["tenant", "owner", "created_at", "id"])
     keyed = sa.text("idempotency_key IS NOT NULL")
@@ -76,4 +81,5 @@ def upgrade() -> None:
         sa.Column("line", sa.Integer, primary_key=True),
         sa.Column("failed", sa.SmallInteger, nullable=False),
         sa.Column("data", sa.LargeBinary, nullable=False),
+        sqlite_with_rowid=False,
     )
