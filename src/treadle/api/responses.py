@@ -18,6 +18,7 @@ from treadle.api.locks import ConversationLocks
 from treadle.api.packing import pack, unpack
 from treadle.api.paging import item_page
 from treadle.api.tasks import Tasks
+from treadle.engine.counting import context_tokens
 from treadle.engine.loop import run
 from treadle.engine.prepare import Preparation, gather, prepare
 from treadle.engine.turn import Plan, Turn
@@ -35,18 +36,15 @@ from treadle.ids import plausible
 from treadle.ports import (
     UNWATCHED,
     Checkpoint,
-    ModelPart,
     Observer,
     Order,
     ResponseRow,
     Responses,
     SettledTurn,
     StoredItem,
-    TextPart,
     TokenCounter,
 )
 from treadle.scope import Scope
-from treadle.wire.base import encode
 from treadle.wire.events import Event
 from treadle.wire.items import FileSearchCall, Item, WebSearchCall, encode_item, kind_of
 from treadle.wire.lists import ItemList, ResponseList
@@ -254,12 +252,10 @@ class ResponseService:
         return ResponseDeleted(response_id)
 
     async def count_tokens(self, scope: Scope, request: CountTokens) -> InputTokens:
-        """The tokens of what the model would be sent: messages and tools, exact for the encoding that fits it."""
+        """The tokens of what the model would be sent."""
         context = await gather(scope, request, self._preparation)
-        parts = [_plain(message.content) for message in context.messages]
-        parts += [call.name + call.arguments for message in context.messages for call in message.calls]
-        parts += [encode(function).decode() for function in context.tools.functions]
-        return InputTokens(await asyncio.to_thread(self._count, parts, context.route.upstream))
+        count = partial(self._counter.count, model=context.route.upstream, encoding=request.tokenizer_encoding)
+        return InputTokens(await context_tokens(context.messages, context.tools.functions, count))
 
     async def renew(self) -> None:
         """Keeps visible running responses believed; called every third of the lease."""
@@ -270,9 +266,6 @@ class ResponseService:
             await self._store.renew(scope, ids, int(time.time()) + LEASE_SECONDS)
 
     # ------------------------------------------------------------------------------------------------
-
-    def _count(self, parts: list[str], model: str) -> int:
-        return sum(self._counter.count(part, model) for part in parts if part)
 
     def _show(self, turn: Turn) -> None:
         """The turn has run for a while: write a row, so that other processes and a restart see it."""
@@ -408,13 +401,6 @@ def row_of(response: Response) -> ResponseRow:
 
 def inputs_of(plan: Plan) -> list[StoredItem]:
     return [StoredItem(item.id or "", kind_of(item), encode_item(item)) for item in plan.inputs]
-
-
-def _plain(content: str | list[ModelPart]) -> str:
-    """The countable text of a message; what pictures and files cost is only known to the model server."""
-    if isinstance(content, str):
-        return content
-    return "\n".join(part.text for part in content if isinstance(part, TextPart))
 
 
 def _missing(response_id: str) -> NotFound:

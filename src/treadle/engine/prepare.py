@@ -44,6 +44,7 @@ from treadle.ports import (
     Router,
     Sealer,
     ServerTool,
+    TokenCounter,
     WebSearch,
 )
 from treadle.scope import Scope
@@ -72,6 +73,7 @@ class Preparation:
     conversations: Conversations
     sealer: Sealer
     server_tools: Mapping[str, ServerTool]
+    counter: TokenCounter
     prompts: Prompts | None = None
     recent: RecentHistories = field(default_factory=RecentHistories)
     remote: RemoteTools | None = None
@@ -185,6 +187,7 @@ async def gather(
         raise InvalidRequest(
             "Give either 'previous_response_id' or 'conversation', not both.", param="previous_response_id"
         )
+    given.counter.check(request.tokenizer_encoding)
     tools = build(request.tools or (), request.tool_choice, given.server_tools)
     searches = declared_searches(tools.hosted, given.file_search) if given.passages is not None else []
     given_items = decode_inputs(request.input)

@@ -268,6 +268,12 @@ class Sealer(Protocol):
 
 
 class TokenCounter(Protocol):
-    def count(self, text: str, model: str = "") -> int:
-        """Exact tokens of `text` under the encoding that fits `model`; works without network."""
+    """Counts tokens without a network; safe to use from several threads."""
+
+    def check(self, encoding: str | None) -> None:
+        """InvalidRequest (`param="tokenizer_encoding"`) for an encoding that is not here."""
+        ...
+
+    def count(self, text: str, model: str = "", encoding: str | None = None) -> int:
+        """Tokens of `text` under `encoding`, else under the one that fits `model`; estimated if none is known to."""
         ...

@@ -11,6 +11,7 @@ from treadle.models.vendors import vendor as vendor_row
 from treadle.ports import Capabilities, Json
 from treadle.settings.background import Background
 from treadle.settings.batches import Batches
+from treadle.settings.compaction import Compaction
 from treadle.settings.files import Files
 from treadle.settings.plugins import Plugins
 from treadle.settings.telemetry import Telemetry
@@ -385,6 +386,9 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     )
     responses: Annotated[ResponsesSettings, Doc(description="How a response is produced.")] = msgspec.field(
         default_factory=ResponsesSettings
+    )
+    compaction: Annotated[Compaction, Doc(description="Conversations that grow long.")] = msgspec.field(
+        default_factory=Compaction
     )
     background: Annotated[Background, Doc(description="Responses made in the background.")] = msgspec.field(
         default_factory=Background

@@ -13,6 +13,8 @@ class CreateExtensions(msgspec.Struct, kw_only=True):
 
     max_infer_iters: Annotated[int, Meta(ge=1, le=1000)] | None = None
     """Model calls the loop may make before the response ends `incomplete`."""
+    tokenizer_encoding: Annotated[str, Meta(max_length=64)] | None = None
+    """The encoding by which tokens are counted, instead of the one that fits the model."""
 
 
 RetrieveFirst = Literal["auto", "always", "never"]

@@ -50,6 +50,7 @@ async def process(
         router = ModelRouter({})
         router.add(ProviderEntry("scripted", model))
         preparation = Preparation(
+            counter=Tokens(),
             router=router,
             responses=store,
             conversations=conversations,

@@ -17,6 +17,7 @@ from treadle.engine.telling import FileSearchRules
 from treadle.engine.turn import Plan, Turn
 from treadle.errors import NotFound
 from treadle.models.router import ModelRouter, ProviderEntry
+from treadle.models.tokens import Tokens
 from treadle.ports import Capabilities, Passage, PassageQuery, Passages
 from treadle.scope import LOCAL, Scope
 from treadle.store.conversations import SqlConversations
@@ -74,6 +75,7 @@ class Desk:
         router = ModelRouter({})
         router.add(ProviderEntry("scripted", model))
         given = Preparation(
+            counter=Tokens(),
             router=router,
             responses=self._stores[0],
             conversations=self._stores[1],

@@ -16,6 +16,7 @@ from treadle.engine.recent import RecentHistories
 from treadle.engine.turn import Plan
 from treadle.errors import InvalidRequest
 from treadle.models.router import ModelRouter, ProviderEntry
+from treadle.models.tokens import Tokens
 from treadle.ports import Capabilities, OutputFormat, RemoteTools
 from treadle.scope import LOCAL
 from treadle.store.conversations import SqlConversations
@@ -39,6 +40,7 @@ def plan(responses: SqlResponses, conversations: SqlConversations) -> Prepare:
         router = ModelRouter({"fast": "scripted/m"})
         router.add(ProviderEntry("scripted", ScriptedModel(capabilities=can)))
         given = Preparation(
+            counter=Tokens(),
             router=router,
             responses=responses,
             conversations=conversations,

@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from treadle import vocabularies
-from treadle.models.tokens import Tokens, encoding_name
+from treadle.errors import InvalidRequest
+from treadle.models.tokens import Tokens, estimate
 from treadle.vocabularies import blocks
 
 O200K, CL100K = "gpt-4o", "gpt-4"
@@ -56,7 +57,7 @@ def test_markers_in_a_text_count_as_ordinary_text(counter: Tokens, model: str) -
 
 
 def test_lone_surrogates_and_nul_bytes_are_counted(counter: Tokens) -> None:
-    assert counter.count("a\ud800b\x00c") > 2
+    assert counter.count("a\ud800b\x00c", O200K) > 2
 
 
 @pytest.mark.parametrize("model", [O200K, CL100K])
@@ -70,7 +71,7 @@ def test_a_megabyte_of_one_thing_takes_no_time(counter: Tokens, unit: str, model
 
 
 def test_a_long_run_counts_in_proportion(counter: Tokens) -> None:
-    assert counter.count("a" * 1_000_000) == 10 * counter.count("a" * 100_000)
+    assert counter.count("a" * 1_000_000, O200K) == 10 * counter.count("a" * 100_000, O200K)
 
 
 WORD = st.text(st.sampled_from("aBé字1ß²\u0301'"), min_size=1, max_size=8).filter(lambda w: w[-1].isalnum())
@@ -89,7 +90,6 @@ def test_counting_in_blocks_changes_no_count(counter: Tokens, parts: list[tuple[
 @pytest.mark.parametrize(
     ("model", "name"),
     [
-        ("", "o200k_base"),
         ("gpt-4o-mini", "o200k_base"),
         ("azure/gpt-4.1-nano", "o200k_base"),
         ("gpt-5.2", "o200k_base"),
@@ -109,11 +109,70 @@ def test_counting_in_blocks_changes_no_count(counter: Tokens, parts: list[tuple[
         ("phi-4", "cl100k_base"),
         ("phi3:mini", "cl100k_base"),
         ("deepseek-chat", "cl100k_base"),
-        ("something-new", "o200k_base"),
+        ("something-new", None),
     ],
 )
-def test_model_names_lead_to_an_encoding(model: str, name: str) -> None:
-    assert encoding_name(model) == name
+def test_model_names_lead_to_an_encoding(counter: Tokens, model: str, name: str | None) -> None:
+    assert counter.encoding_name(model) == name
+
+
+TEXT = "これは試験です。 Some words, 12345 and {code: true}"
+
+
+def test_each_step_of_the_chain_comes_before_the_next() -> None:
+    plain, default = Tokens(), Tokens("cl100k_base", {"gpt-4o": "o200k_base"})
+    new, old = plain.count(TEXT, encoding="o200k_base"), plain.count(TEXT, encoding="cl100k_base")
+    assert new != old
+    assert default.count(TEXT, "gpt-4o", "o200k_base") == new  # 1: the request
+    assert default.count(TEXT, "gpt-4o") == old  # 2: the server's default
+    assert Tokens(families={"gpt-4o": "cl100k_base"}).count(TEXT, "gpt-4o") == new  # 3: the name
+    assert plain.count(TEXT, "ollama/llama3.2:3b") == old  # 4: the family
+    assert plain.count(TEXT, "never-heard-of") == estimate(TEXT)  # 5: by characters
+
+
+def test_families_can_be_added_and_the_longest_beginning_counts() -> None:
+    counter = Tokens(families={"House": "cl100k_base", "house-new": "o200k_base", "llama4": "o200k_base"})
+    names = {model: counter.encoding_name(model) for model in ("x/HOUSE-1", "house-new-2", "llama4-x", "llama3")}
+    assert names == {
+        "x/HOUSE-1": "cl100k_base",
+        "house-new-2": "o200k_base",
+        "llama4-x": "o200k_base",
+        "llama3": "cl100k_base",
+    }
+
+
+def test_an_encoding_that_is_not_here_is_refused_by_name(counter: Tokens) -> None:
+    counter.check(None)
+    counter.check("o200k_base")
+    with pytest.raises(InvalidRequest) as refused:
+        counter.check("p50k_base")
+    assert refused.value.param == "tokenizer_encoding"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The committee will meet again on Tuesday, and until then nobody should change anything in the plan. " * 20,
+        "会議は火曜日に再開されるので、それまでは誰も計画を変更しないでください。" * 20,
+        "委员会将于星期二再次开会，在此之前任何人都不得更改计划中的任何内容。" * 20,
+        "    def add(self, left: int, right: int) -> int:\n        return self.total + left * right\n" * 20,
+        '{"name": "add", "arguments": {"left": 12, "right": [1, 2, 3]}, "strict": true}\n' * 20,
+    ],
+)
+def test_estimates_are_near_the_truth_for_prose_code_and_wide_scripts(counter: Tokens, text: str) -> None:
+    assert estimate(text) == pytest.approx(counter.count(text, O200K), rel=0.35)
+
+
+@pytest.mark.parametrize("model", [O200K, CL100K, "never-heard-of"])
+def test_ten_kilobytes_are_counted_in_a_millisecond(counter: Tokens, model: str) -> None:
+    text = ("The committee will meet again on Tuesday; see {plan: 17}. " * 200)[:10_000]
+    counter.load(model)
+    times = []
+    for _ in range(20):
+        start = time.perf_counter()
+        counter.count(text, model)
+        times.append(time.perf_counter() - start)
+    assert min(times) < 0.001
 
 
 def test_nothing_is_fetched_to_count(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,7 +188,7 @@ def test_nothing_is_fetched_to_count(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_threads_that_count_first_at_once_agree() -> None:
     fresh = Tokens()
     with ThreadPoolExecutor(8) as pool:
-        assert set(pool.map(lambda _: fresh.count("hello world"), range(32))) == {2}
+        assert set(pool.map(lambda _: fresh.count("hello world", O200K), range(32))) == {2}
 
 
 def test_importing_the_module_loads_no_tokenizer() -> None:
