@@ -114,7 +114,8 @@ class MemoryBlobs:
 
 
 class LineExtractor:
-    """Each line of a document is a chunk. Documents that are called `unsupported` or `broken` are."""
+    """Each line of a document is a chunk, in a section if the line says `section: text`. Documents that are called
+    `unsupported` or `broken` are."""
 
     async def chunks(
         self, source: AsyncIterator[bytes], filename: str, rules: ChunkRules
@@ -127,7 +128,12 @@ class LineExtractor:
             raise ZeroDivisionError
         lines = [line for line in (await self.text(source, filename, 10**9)).splitlines() if line]
         for start in range(0, len(lines), 3):
-            yield [Chunk(start + at, line) for at, line in enumerate(lines[start : start + 3])]
+            yield [self._chunk(start + at, line) for at, line in enumerate(lines[start : start + 3])]
+
+    @staticmethod
+    def _chunk(number: int, line: str) -> Chunk:
+        section, _, text = line.rpartition(": ")
+        return Chunk(number, text, section=section or None)
 
     async def text(self, source: AsyncIterator[bytes], filename: str, limit: int) -> str:
         return b"".join([part async for part in source]).decode()[:limit]

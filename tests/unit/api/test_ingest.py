@@ -64,6 +64,16 @@ async def test_a_completed_file_is_in_the_index_once_and_takes_room(knowledge: K
     assert [len(texts) for texts in knowledge.embedder.calls[1:]] == [4, 4, 2]
 
 
+async def test_headings_are_embedded_with_a_chunk_and_not_shown_in_it(knowledge: Knowledge) -> None:
+    file = await attach(knowledge, await store(knowledge), "Filters > Cleaning: once a week\nno heading")
+    assert knowledge.embedder.calls[-1] == ["Filters > Cleaning\n\nonce a week", "no heading"]
+    [held] = [held for (_, name), held in knowledge.index.files.items() if name == file.id]
+    assert [(one.chunk.text, one.chunk.section) for one in held.chunks.values()] == [
+        ("once a week", "Filters > Cleaning"),
+        ("no heading", None),
+    ]
+
+
 @pytest.mark.parametrize(
     ("name", "text", "code"),
     [

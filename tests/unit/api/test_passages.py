@@ -115,6 +115,15 @@ async def test_the_first_store_that_is_not_the_callers_is_named_by_its_place(kno
     await knowledge.passages.check(LOCAL, [store_id, store_id], "x")
 
 
+async def test_what_is_middling_by_meaning_and_by_words_comes_before_what_is_good_by_one(knowledge: Knowledge) -> None:
+    store_id = await store(knowledge)
+    # An anagram has the vector of its word and is another word; "x" is none of the query's and turns the vector away.
+    lines = [*["papel epi"] * 60, *["apple pie" + " x" * 9] * 60, "apple pie apple pie x"]
+    await put(knowledge, store_id, "\n".join(lines))
+    [best] = (await knowledge.passages.passages(LOCAL, query(store_id, text="apple pie", limit=1))).found
+    assert best.text == "apple pie apple pie x"
+
+
 @behaviour("bug-64")
 async def test_a_filter_is_applied_before_the_limit_however_far_away_what_it_keeps_is(knowledge: Knowledge) -> None:
     store_id = await store(knowledge)

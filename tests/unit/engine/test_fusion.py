@@ -113,6 +113,14 @@ def test_the_servers_defaults_are_used_where_nothing_is_said() -> None:
         assert ranked(options).model == ""
 
 
+def test_without_a_word_lists_are_put_together_by_scores_and_by_ranks_where_options_speak_of_ranks() -> None:
+    for options in (None, {}, {"ranker": "auto"}, {"weights": {"vector": 0.4, "keyword": 0.6}}):
+        assert ranked(options).fusion == "weighted"
+    assert (ranked().vector, ranked().keyword) == (0.5, 0.5)
+    for options in ({"ranker": "rrf"}, {"hybrid_search": {}}, {"impact_factor": 10}):
+        assert ranked(options).fusion == "rrf"
+
+
 def test_a_reranker_is_used_when_it_is_asked_for() -> None:
     assert ranked({"ranker": "neural"}).model == "reranker"
     assert ranked({"ranker": "neural"}).neural == 1
