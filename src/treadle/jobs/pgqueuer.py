@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
+from contextlib import AsyncExitStack
 from datetime import timedelta
 
 import psycopg
@@ -36,7 +36,8 @@ _SILENCE = timedelta(seconds=20)
 
 
 class _Driver(PsycopgDriver):
-    """Statements on a connection of their own: psycopg's listening one is busy for as long as nothing is heard."""
+    """Statements on a connection of their own: psycopg's listening one is busy for as long as nothing is heard. Each
+    manager needs a driver of its own too, since of several on one only one is woken."""
 
     def __init__(self, listening: psycopg.AsyncConnection, asking: psycopg.AsyncConnection) -> None:
         super().__init__(listening)
@@ -111,8 +112,8 @@ class PgQueue(ports.JobQueue):
     async def _keep(self) -> None:
         while True:
             try:
-                async with self._connected() as queries:
-                    await self._serve(queries)
+                async with await self._connect() as asking:
+                    await self._serve(asking)
             except asyncio.CancelledError:
                 raise
             except Exception as error:  # noqa: BLE001 -- the database is away, or the engine has a fault
@@ -122,38 +123,35 @@ class PgQueue(ports.JobQueue):
                 self._managers = []
             await asyncio.sleep(_AGAIN_SECONDS)
 
-    @asynccontextmanager
-    async def _connected(self) -> AsyncIterator[Queries]:
-        async with await self._connect() as listening, await self._connect() as asking:
-            settings = self._settings
-            queries = Queries(
-                _Driver(listening, asking),
-                qbe=QueryBuilderEnvironment(settings),
-                qbq=QueryQueueBuilder(settings),
-                qbs=QuerySchedulerBuilder(settings),
-            )
-            await _install(queries)
-            yield queries
-
     async def _connect(self) -> psycopg.AsyncConnection:
         return await psycopg.AsyncConnection.connect(
             self._url, autocommit=True, application_name="treadle", connect_timeout=5, keepalives_idle=15
         )
 
-    async def _serve(self, queries: Queries) -> None:
-        await queries.driver.add_listener(_CANCELS, self._cancelled)
+    async def _serve(self, asking: psycopg.AsyncConnection) -> None:
+        queries = self._on(PsycopgDriver(asking))
+        await _install(queries)
         self._queries = queries
         self._ready.set()
-        self._managers = [self._manager(queries, kind) for kind, workers in self._crews.items() if workers]
-        async with asyncio.TaskGroup() as group:
-            for manager, workers in zip(self._managers, (n for n in self._crews.values() if n), strict=True):
-                batch = max(1, workers // 2)
-                run = manager.run(
-                    batch_size=batch, max_concurrent_tasks=max(workers, 2 * batch), heartbeat_timeout=_SILENCE
-                )
-                group.create_task(run)
-            if not self._managers:
+        kinds = {kind: workers for kind, workers in self._crews.items() if workers}
+        async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
+            for kind, workers in kinds.items():
+                listening = await stack.enter_async_context(await self._connect())
+                manager = self._manager(self._on(_Driver(listening, asking)), kind)
+                self._managers.append(manager)
+                await manager.queries.driver.add_listener(_CANCELS, self._cancelled)
+                group.create_task(_run(manager, workers))
+            if not kinds:
                 await asyncio.Event().wait()
+
+    def _on(self, driver: PsycopgDriver) -> Queries:
+        settings = self._settings
+        return Queries(
+            driver,
+            qbe=QueryBuilderEnvironment(settings),
+            qbq=QueryQueueBuilder(settings),
+            qbs=QuerySchedulerBuilder(settings),
+        )
 
     def _manager(self, queries: Queries, kind: str) -> QueueManager:
         manager = QueueManager(queries, channel=Channel(self._settings.channel))
@@ -169,6 +167,12 @@ class PgQueue(ports.JobQueue):
         task = asyncio.create_task(self._workers.cancel(job_id))
         self._cancels.add(task)
         task.add_done_callback(self._cancels.discard)
+
+
+async def _run(manager: QueueManager, workers: int) -> None:
+    """Takes no more than there are workers, so that the rest is left for other processes."""
+    batch = max(1, workers // 2)
+    await manager.run(batch_size=batch, max_concurrent_tasks=max(workers, 2 * batch), heartbeat_timeout=_SILENCE)
 
 
 async def _install(queries: Queries) -> None:
