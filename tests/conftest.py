@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -58,12 +60,14 @@ async def upstream() -> AsyncIterator[ScriptedUpstream]:
 
 
 @pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def cluster() -> Iterator[Cluster]:
     """A real Postgres, for all tests of a process. Skips the test where the package that brings it is missing."""
     postgres_kit.require()
-    cluster = Cluster(tmp_path_factory.mktemp("postgres") / "data")
-    yield cluster
-    cluster.remove()
+    # Not in pytest's own folder: any other session shuts that to everybody else, and so to whom Postgres runs as.
+    with TemporaryDirectory(prefix="treadle-postgres-", ignore_cleanup_errors=True) as folder:
+        cluster = Cluster(Path(folder) / "data")
+        yield cluster
+        cluster.remove()
 
 
 @pytest.fixture

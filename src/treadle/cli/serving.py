@@ -25,6 +25,7 @@ from treadle.settings import Settings, is_loopback
 _BACKLOG = 2048
 # Longer than the 5 s after which HTTP clients drop an idle connection, so that the client is the one who closes it.
 _IDLE_SECONDS = 75
+_SWITCH_SECONDS = 0.001
 
 
 class CannotListen(Exception):
@@ -43,6 +44,9 @@ def run(settings: Settings, called: str, model: str = "") -> int:
     if settings.log_level != "debug":
         for chatty in ("httpx2", "mcp", "websockets"):  # a line for each message to a server of tools, say
             logging.getLogger(chatty).setLevel(logging.WARNING)
+    if settings.store.url.startswith("postgres"):
+        # A transaction there is several waits of a thread, which would be 5 ms late each time while the loop is busy.
+        sys.setswitchinterval(_SWITCH_SECONDS)
     from treadle.app import create_app  # the whole server hangs below it
 
     folder = data_folder(settings)
