@@ -213,14 +213,7 @@ class Services:
         self.inference = InferenceService(self.router, settings.default_model)
         embedding_model = settings.embeddings.default or (EMBEDDED_EMBEDDER if local.enabled else "")
         self.embeddings = EmbeddingService(self.router, embedding_model)
-        answers = LineAnswers(
-            self.router,
-            self.responses,
-            self.inference,
-            self.embeddings,
-            default_model=settings.default_model,
-            embedding_model=embedding_model,
-        )
+        answers = self._answers(embedding_model)
         self.batching = Batching(settings, self._database, self.queue, self.files, answers, webhooks)
         self.knowledge = Knowledge(
             settings,
@@ -231,6 +224,16 @@ class Services:
             watched=self.observing.searches,
         )
         self.models = ModelService(self.router, _shown_providers(settings), int(time.time()))
+
+    def _answers(self, embedding_model: str) -> LineAnswers:
+        return LineAnswers(
+            self.router,
+            self.responses,
+            self.inference,
+            self.embeddings,
+            default_model=self._settings.default_model,
+            embedding_model=embedding_model,
+        )
 
     async def start(self) -> None:
         """Opens the database and the HTTP client. Raises, with nothing left open, when one of them cannot be used."""
