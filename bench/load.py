@@ -23,13 +23,17 @@ class Connection:
 
     async def post(self, path: str, body: dict[str, Any]) -> tuple[int, bytes]:
         """Status and whole body."""
+        data = json.dumps(body).encode()
+        head = f"POST {path} HTTP/1.1\r\nhost: b\r\ncontent-type: application/json\r\ncontent-length: {len(data)}"
+        return await self._ask(head, data)
+
+    async def get(self, path: str) -> tuple[int, bytes]:
+        return await self._ask(f"GET {path} HTTP/1.1\r\nhost: b", b"")
+
+    async def _ask(self, head: str, data: bytes) -> tuple[int, bytes]:
         if self._reader is None or self._writer is None:
             self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port, limit=2**24)
-        data = json.dumps(body).encode()
-        head = (
-            f"POST {path} HTTP/1.1\r\nhost: b\r\ncontent-type: application/json\r\ncontent-length: {len(data)}\r\n\r\n"
-        )
-        self._writer.write(head.encode() + data)
+        self._writer.write(f"{head}\r\n\r\n".encode() + data)
         answer = await self._reader.readuntil(b"\r\n\r\n")
         if found := _LENGTH.search(answer):
             return _status(answer), await self._reader.readexactly(int(found.group(1)))

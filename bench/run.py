@@ -20,6 +20,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import background
 import tool_rounds
 import websocket
 from figures import Figure
@@ -127,6 +128,9 @@ async def measure(quick: bool) -> tuple[list[Figure], list[str]]:
             await bench.chain()
             of_sockets, more = await websocket.measure(served, port, quick)
             bench.figures += of_sockets
+            bench.notes += more
+            in_background, more = await background.measure(served, port, quick)
+            bench.figures += in_background
             bench.notes += more
             bench.add("memory after the load", served.rss_mb(), 130.0, "MB")
         bench.figures.append(await growth(up_url))

@@ -1,7 +1,11 @@
-"""The event logs of background responses: bytes as clients are sent them, in chunks with sequence numbers."""
+"""The event logs of background responses: bytes as clients are sent them, in chunks with sequence numbers.
+
+Chunks are compressed: frames repeat each other, so that it costs less than writing them would.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from functools import partial
 
@@ -11,6 +15,13 @@ from treadle.ports import EventChunk, Job, LogState
 from treadle.scope import Scope
 from treadle.store import jobs
 from treadle.store.db import Connection, Database
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+_LEVEL = 1
 
 _OWNED = (
     "response = ? AND EXISTS (SELECT 1 FROM responses r WHERE r.id = response_events.response AND r.tenant = ?"
@@ -45,7 +56,7 @@ def put(connection: Connection, response_id: str, chunk: EventChunk) -> None:
     """Adds a chunk, as part of a transaction that has the right to."""
     connection.change(
         "INSERT INTO response_events (response, first, last, data) VALUES (?, ?, ?, ?)",
-        (response_id, chunk.first, chunk.last, chunk.data),
+        (response_id, chunk.first, chunk.last, zstd.compress(chunk.data, _LEVEL)),
     )
 
 
@@ -68,7 +79,7 @@ def _read(connection: Connection, scope: Scope, response_id: str, after: int, li
         f"SELECT first, last, data FROM response_events WHERE {_OWNED} AND last > ? ORDER BY first LIMIT ?",  # noqa: S608 -- only placeholders and fixed words
         (response_id, scope.tenant, scope.owner, after, limit),
     )
-    return [EventChunk(first, last, bytes(data)) for first, last, data in rows]
+    return [EventChunk(first, last, zstd.decompress(data)) for first, last, data in rows]
 
 
 def _state(connection: Connection, scope: Scope, response_id: str) -> LogState | None:
