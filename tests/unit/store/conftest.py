@@ -25,7 +25,7 @@ def url(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 async def database(url: str) -> AsyncIterator[Database]:
-    database = connect(url)
+    database = connect(url, connections=3)  # each takes its time
     await database.start()
     yield database
     await database.close()
@@ -37,7 +37,7 @@ async def another(url: str) -> AsyncIterator[Another]:
     opened: list[Database] = []
 
     async def open_it() -> Database:
-        opened.append(connect(url))
+        opened.append(connect(url, connections=3))
         await opened[-1].start()
         return opened[-1]
 

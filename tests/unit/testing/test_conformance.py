@@ -63,7 +63,7 @@ class TestSqlite(StoreSuite):
 class TestPostgres(StoreSuite):
     @pytest.fixture
     async def database(self, postgres_url: str) -> AsyncIterator[Database]:
-        database = connect(postgres_url)
+        database = connect(postgres_url, connections=3)
         await database.start()
         yield database
         await database.close()
