@@ -65,6 +65,8 @@ _PROMISES: dict[str, str] = {
     "bug-25": "New and empty optional parameters are accepted, and withheld from servers that refuse them.",
     "bug-26": "The model gets the instructions of this turn only, once, first.",
     "bug-27": "Custom, namespaced and unsupported tools of coding agents are accepted and come back as declared.",
+    "bug-43": "Compaction never makes a context longer, works beyond the window, keeps the latest, repeats nothing.",
+    "bug-44": "Compaction and truncation never part a call from its output.",
     "bug-28": "Replayed items that are unknown, foreign or incomplete never brick a thread.",
     "bug-29": "A tool output may be text, parts, images or empty, and reaches the model in each case.",
     "bug-30": "Loosely shaped messages are understood.",
@@ -125,6 +127,12 @@ _PROMISES: dict[str, str] = {
     "prompt-alone": "Without any input the prompt is the input, and stays in the history.",
     "prompt-plain": "Values are put in by plain replacement: nothing is evaluated or read again, and lengths are bounded.",
     "prompt-refused": "A prompt, version, variable or value that cannot be is refused by its path; no address is let through.",
+    # Long contexts
+    "compact-shape": "Compacting keeps the user's messages word for word, and puts one sealed item for all else.",
+    "compact-chain": "A compaction is stored, read, continued, compacted again, and not listed among input items.",
+    "compact-auto": "A context over its threshold is compacted before a round, and the next turn loads what is left.",
+    "truncation": "With truncation a context that a model refuses loses whole old turns; without, the error says so.",
+    "token-counts": "Tokens are counted offline by the encoding asked for, configured or fitting, tools and all.",
     # Batches and webhooks
     "batches-run": "Every line of a batch is answered once, by what answers single requests, in files in order.",
     "batches-faults": "A fault of a line is told by its number and code; a refused line does not spoil the others.",

@@ -94,10 +94,8 @@ def test_a_wrong_verb_is_a_405_that_says_what_is_allowed(bad: Driver, verb: str,
     assert reply.headers["allow"] == allowed
 
 
-def test_what_is_to_come_says_so(bad: Driver) -> None:
-    fault = refused(bad.post("/responses/compact", input="Hi."))
-    assert fault["message"] == "Compaction is not available on this server yet."
-    refused(bad.get("/responses/compact"), 404, param="response_id")
+def test_a_name_of_an_action_is_no_response(bad: Driver) -> None:
+    refused(bad.get("/responses/compact"), 405, code="method_not_allowed")
 
 
 def test_head_is_answered_like_get_without_a_body(bad: Driver) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import TypeVar
 
 import msgspec
 from msgspec import NODEFAULT, Raw
 
 from treadle.api.includes import shown
-from treadle.ports import StoredResponse
+from treadle.engine.marks import marks_of
+from treadle.ports import StoredItem, StoredResponse
 from treadle.wire.base import encode
 from treadle.wire.responses import Response
 
@@ -33,6 +34,16 @@ def pack(response: Response) -> bytes:
     """JSON of the fields that are neither columns nor defaults."""
     values = ((name, getattr(response, name), default) for name, default in _DEFAULTS.items())
     return encode({name: value for name, value, default in values if value != default})
+
+
+def given_inputs(found: StoredResponse) -> list[StoredItem]:
+    """What the response was given, without what a compaction left of its history."""
+    return given_of(found.inputs[marks_of(found.row.data).carried :])
+
+
+def given_of(inputs: Sequence[StoredItem]) -> list[StoredItem]:
+    """The items as they are listed: compactions are between the server and whoever keeps them (contract §11)."""
+    return [item for item in inputs if item.kind != "compaction"]
 
 
 def unpack(kind: type[R], found: StoredResponse, include: Collection[str]) -> R:

@@ -15,11 +15,12 @@ from msgspec import Raw
 
 from treadle.api.includes import shown
 from treadle.api.locks import ConversationLocks
-from treadle.api.packing import pack, unpack
+from treadle.api.packing import given_inputs, given_of, pack, unpack
 from treadle.api.paging import item_page
 from treadle.api.tasks import Tasks
 from treadle.engine.counting import context_tokens
 from treadle.engine.loop import run
+from treadle.engine.marks import Marks, marked
 from treadle.engine.prepare import Preparation, gather, prepare
 from treadle.engine.turn import Plan, Turn
 from treadle.engine.unstored import Recall, behind_gap
@@ -217,7 +218,7 @@ class ResponseService:
         page = await self._store.page(scope, after=after, limit=limit, order=order, model=model)
         data = [unpack(ListedResponse, found, ()) for found in page.responses]
         for listed, found in zip(data, page.responses, strict=True):
-            listed.input = [shown(item, ()) for item in found.inputs]
+            listed.input = [shown(item, ()) for item in given_inputs(found)]
         first, last = (data[0].id, data[-1].id) if data else ("", "")
         return ResponseList(data=data, first_id=first, last_id=last, has_more=page.has_more)
 
@@ -234,12 +235,12 @@ class ResponseService:
     ) -> ItemList:
         turn = self._running.get(response_id)
         if turn is not None and turn.plan.scope == scope and turn.response.store:
-            items = inputs_of(turn.plan)
+            items = given_of(inputs_of(turn.plan))
         else:
             found = await self._store.get(scope, response_id) if plausible(response_id) else None
             if found is None:
                 raise _missing(response_id)
-            items = found.inputs
+            items = given_inputs(found)
         return item_page(items, after=after, before=before, limit=limit, order=order, include=include)
 
     async def delete(self, scope: Scope, response_id: str) -> ResponseDeleted:
@@ -356,14 +357,20 @@ def settled_turn(turn: Turn) -> SettledTurn:
     row = row_of(turn.response)
     if plan.behind_gap:
         row.data = behind_gap(row.data)
+    carried, base = [], plan.base
+    if turn.carried is not None and not plan.append_to_conversation:
+        # A thread begins here: what was summarised is not loaded again.
+        carried, base = [stored(item) for item in turn.carried], None
+    tokens = turn.context_tokens if plan.compacting is not None else 0
+    row.data = marked(row.data, Marks(context_tokens=tokens, carried=len(carried)))
     return SettledTurn(
         row=row,
-        inputs=inputs_of(plan),
+        inputs=[*carried, *inputs_of(plan)],
         outputs=[
             StoredItem(turn.items[i].id or "", kinds[i], _kept(turn.items[i], raw))
             for i, raw in sorted(turn.raws.items())
         ],
-        base=plan.base,
+        base=base,
         append_to_conversation=plan.append_to_conversation and turn.response.status in ("completed", "incomplete"),
     )
 
@@ -400,7 +407,11 @@ def row_of(response: Response) -> ResponseRow:
 
 
 def inputs_of(plan: Plan) -> list[StoredItem]:
-    return [StoredItem(item.id or "", kind_of(item), encode_item(item)) for item in plan.inputs]
+    return [stored(item) for item in plan.inputs]
+
+
+def stored(item: Item) -> StoredItem:
+    return StoredItem(item.id or "", kind_of(item), encode_item(item))
 
 
 def _missing(response_id: str) -> NotFound:

@@ -18,6 +18,7 @@ from starlette.types import ASGIApp
 
 from treadle.access.sealing import KeySealer, load_key
 from treadle.api.batch_answers import LineAnswers
+from treadle.api.compaction import CompactionService
 from treadle.api.connectors import ConnectorService
 from treadle.api.conversations import ConversationService
 from treadle.api.embeddings import EmbeddingService
@@ -29,6 +30,7 @@ from treadle.api.responses import LEASE_SECONDS, ResponseService
 from treadle.api.tasks import Tasks
 from treadle.app.background import Background
 from treadle.app.batching import Batching, Notifying
+from treadle.app.context import compaction_rules, open_counter
 from treadle.app.files import FileStorage
 from treadle.app.jobs import open_jobs, shared
 from treadle.app.knowledge import Knowledge
@@ -59,7 +61,6 @@ from treadle.models.local import LocalServer
 from treadle.models.minilm import MiniLm
 from treadle.models.openai_chat import ChatCompletions, Endpoint
 from treadle.models.router import ModelRouter, ProviderEntry
-from treadle.models.tokens import Tokens
 from treadle.models.upstream import open_session
 from treadle.models.vendors import EMBEDDED, GENERIC, find_vendor, vendor
 from treadle.models.weights import WeightStore
@@ -93,7 +94,7 @@ def create_app(
     services = Services(settings, server_tools or {}, observer)
     limit, quiet = settings.server.max_body_bytes, settings.server.keep_alive_seconds
     routes = [
-        *ResponseRoutes(services.responses, services.background.service, limit, quiet).endpoints(),
+        *ResponseRoutes(services.responses, services.background.service, services.compaction, limit, quiet).endpoints(),
         *ConversationRoutes(services.conversations, limit).endpoints(),
         *PromptRoutes(services.prompts, limit).endpoints(),
         *InferenceRoutes(services.inference, services.embeddings, services.models, limit, quiet).endpoints(),
@@ -156,14 +157,14 @@ class Services:
         locks, recent = ConversationLocks(), RecentHistories()
         self._guard = open_guard(settings.outgoing.allow)
         connectors = {connector.connector_id: connector_of(connector) for connector in settings.connectors}
-        counter = Tokens(settings.compaction.tokenizer_encoding, settings.compaction.model_tokenizer_mappings)
         self._preparation = preparation = Preparation(
             router=self.router,
             responses=store,
             conversations=conversations,
             prompts=prompts,
             sealer=KeySealer(load_key(settings.secret_key, data)),
-            counter=counter,
+            counter=open_counter(settings),
+            compaction=compaction_rules(settings),
             server_tools=self._tools,
             recent=recent,
             default_model=settings.default_model,
@@ -186,12 +187,13 @@ class Services:
         self.responses = ResponseService(
             preparation,
             store,
-            counter,
+            preparation.counter,
             self._tasks,
             visible_after=settings.responses.visible_after_seconds,
             locks=locks,
             observer=self.observing.observer,
         )
+        self.compaction = CompactionService(preparation, store)
         jobs, self.queue = open_jobs(settings, self._database)
         self._notifying = Notifying(settings, jobs, self.queue)
         webhooks = self._notifying.webhooks

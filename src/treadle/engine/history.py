@@ -1,7 +1,7 @@
 """What a model may see of the past: the only place that decides it.
 
 Items come in as stored or as sent; out comes the list to render. Opaque items are hidden from models, sealed reasoning
-is opened, and an output without its call is refused before any model is asked (bug cases 28, 32).
+and compactions are opened, and an output without its call is refused before any model is asked (bug cases 28, 32).
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 
+from treadle.engine.notes import opened
 from treadle.errors import InvalidRequest
 from treadle.wire.content import ReasoningText
 from treadle.wire.items import (
+    Compaction,
     CustomToolCall,
     CustomToolCallOutput,
     FunctionCall,
@@ -39,6 +41,9 @@ def visible(items: Iterable[Item], unseal: Unseal) -> list[TypedItem]:
             continue  # the model is told of tools, not of lists
         if isinstance(item, OpaqueItem):
             log.info("an item of kind %.100r is not shown to the model", item.kind)  # a client's text: no line breaks
+        elif isinstance(item, Compaction):
+            if (notes := opened(item, unseal)) is not None:
+                found = notes.replace(item.id, found)
         elif isinstance(item, Reasoning):
             found.append(_opened(item, unseal))
         elif (
@@ -65,9 +70,9 @@ def check_outputs(history: Iterable[Item], inputs: list[tuple[Item, str]]) -> No
 
 
 def check_sealed(inputs: Iterable[tuple[Item, str]], unseal: Unseal) -> None:
-    """InvalidRequest (`invalid_encrypted_content`) for reasoning among `inputs` that we sealed and somebody changed."""
+    """InvalidRequest (`invalid_encrypted_content`) for what we sealed, among `inputs`, and somebody changed."""
     for item, at in inputs:
-        if isinstance(item, Reasoning) and isinstance(item.encrypted_content, str):
+        if isinstance(item, Reasoning | Compaction) and isinstance(item.encrypted_content, str):
             try:
                 unseal(item.encrypted_content)
             except InvalidRequest as fault:

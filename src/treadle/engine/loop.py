@@ -20,7 +20,8 @@ from treadle.engine.render import render
 from treadle.engine.retrieve import search_first
 from treadle.engine.round import Round
 from treadle.engine.turn import Again, ClientAction, Finished, Stopped, Turn
-from treadle.errors import Internal, ServerError, StorageFault
+from treadle.engine.window import Window
+from treadle.errors import ContextTooLong, Internal, ServerError, StorageFault
 from treadle.ports import ModelMessage, ToolOutcome
 from treadle.wire.events import (
     ErrorEvent,
@@ -108,9 +109,12 @@ async def _turn(turn: Turn) -> AsyncGenerator[list[Event], None]:
 
 async def _rounds(turn: Turn, messages: list[ModelMessage]) -> AsyncGenerator[list[Event], None]:
     final, turn.asked = False, messages
+    window = Window(turn, messages)
     started = time.monotonic()
     while True:
-        round_, unheard = Round(turn, messages, final=final), True
+        if made := await window.make_room():
+            yield made
+        round_, unheard = Round(turn, window.messages, final=final), True
         try:
             with turn.watch.round(turn.plan.request, round_.assembler) as watch:
                 async with aclosing(round_.events()) as batches:
@@ -119,11 +123,16 @@ async def _rounds(turn: Turn, messages: list[ModelMessage]) -> AsyncGenerator[li
                             unheard = False
                             watch.heard()
                         yield batch
+            window.heard(round_.assembler.usage)
             if not isinstance(round_.decision, Stopped):
                 async with aclosing(_run_server_calls(turn, round_)) as batches:
                     async for batch in batches:
                         yield batch
         except BaseException as error:
+            if unheard and isinstance(error, ContextTooLong) and (shortened := await window.shorten()) is not None:
+                if shortened:
+                    yield shortened
+                continue
             out: list[Event] = []
             round_.abort(out)
             # A client that left gets no more events, but what it had is stored.
@@ -145,7 +154,7 @@ async def _rounds(turn: Turn, messages: list[ModelMessage]) -> AsyncGenerator[li
                 if time.monotonic() - started > turn.plan.max_seconds:
                     turn.stop("max_iterations_exceeded")
                     return
-                messages = messages + _said(turn, round_.assembler.first_index)
+                window.add(_said(turn, round_.assembler.first_index))
                 final = round_.unfit
 
 

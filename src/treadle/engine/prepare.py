@@ -15,11 +15,13 @@ from treadle.engine.citations import Citable
 from treadle.engine.history import check_outputs, check_sealed, visible
 from treadle.engine.inputs import check_addresses, decode_inputs, resolve
 from treadle.engine.knowledge import check_stores, declared_searches, offer_file_search
+from treadle.engine.marks import marks_of
 from treadle.engine.media import Place
 from treadle.engine.prompting import PlacedPrompt, render_prompt
 from treadle.engine.recent import History, RecentHistories
 from treadle.engine.render import render
 from treadle.engine.sources import ApprovedCall, RemoteRules, RemoteSource, approved_calls, resolve_sources
+from treadle.engine.summarize import Compacting, CompactionRules
 from treadle.engine.telling import FileSearchRules, budget_of, recall
 from treadle.engine.toolset import ToolSet, build
 from treadle.engine.turn import FirstSearch, Plan
@@ -87,6 +89,7 @@ class Preparation:
     file_search: FileSearchRules = field(default_factory=FileSearchRules)
     tool_seconds: float = 120.0
     max_seconds: float = 3600.0
+    compaction: CompactionRules = field(default_factory=CompactionRules)
     default_model: str = ""
     max_infer_iters: int = 10
     max_parallel_tools: int = 8
@@ -110,6 +113,8 @@ class Context:
     denied: list[str]
     citable: Citable
     first_search: FirstSearch | None
+    context_tokens: int = 0
+    """What was reported of the turn before."""
 
 
 async def prepare(
@@ -163,7 +168,39 @@ async def prepare(
         first_search=context.first_search,
         append_to_conversation=request.conversation_id is not None and generate,
         generate=generate,
+        lead=len(context.prompt.leading),
+        compacting=compacting_of(request, context.route, given),
+        context_tokens=context.context_tokens,
     )
+
+
+def compacting_of(request: CreateResponse, route: Route, given: Preparation) -> Compacting | None:
+    """How this turn's context is compacted, if the request or the server wants that at all.
+
+    A threshold that nobody has set is three quarters of the model's window; one beyond the window would never help.
+    """
+    rules, window = given.compaction, route.capabilities.context_window
+    threshold = rules.threshold
+    if request.context_management:
+        threshold = request.context_management[0].compact_threshold or threshold or (window or 0) * 3 // 4
+    if not threshold:
+        return None
+    return Compacting(
+        threshold=threshold if window is None else min(threshold, window * 9 // 10),
+        rules=rules,
+        route=writer_of(route, given),
+        count=partial(given.counter.count, model=route.upstream, encoding=request.tokenizer_encoding),
+        seal=given.sealer.seal,
+    )
+
+
+def writer_of(route: Route, given: Preparation) -> Callable[[], Awaitable[Route]]:
+    """Where summaries are written: by the configured model, else by the one that the conversation is with."""
+
+    async def writer() -> Route:
+        return await given.router.route(given.compaction.model) if given.compaction.model else route
+
+    return writer
 
 
 async def gather(
@@ -191,7 +228,7 @@ async def gather(
     tools = build(request.tools or (), request.tool_choice, given.server_tools)
     searches = declared_searches(tools.hosted, given.file_search) if given.passages is not None else []
     given_items = decode_inputs(request.input)
-    (base, history), route, rendered, _ = await asyncio.gather(
+    (base, history, context_tokens), route, rendered, _ = await asyncio.gather(
         _history(scope, request, given, remembered),
         given.router.route(model),
         render_prompt(scope, request.prompt, given.prompts),
@@ -247,6 +284,7 @@ async def gather(
         denied=denied,
         citable=recalled.citable,
         first_search=file_search.first(tools, route.capabilities, items) if file_search is not None else None,
+        context_tokens=context_tokens,
     )
 
 
@@ -267,12 +305,14 @@ def _check(request: CreateResponse) -> None:
 
 async def _history(
     scope: Scope, request: ContextFields, given: Preparation, remembered: Recall | None
-) -> tuple[Checkpoint | None, History]:
-    """Where the history ends and what it holds: one look-up, and one range scan unless it is known still."""
+) -> tuple[Checkpoint | None, History, int]:
+    """Where the history ends, what it holds, and the tokens that were reported of it: one look-up, and one range scan
+    unless it is known still."""
     checkpoint: Checkpoint | None = None
+    tokens = 0
     if (previous := request.previous_response_id) is not None:
         if remembered is not None and (unstored := remembered(previous)) is not None:
-            return None, unstored
+            return None, unstored, 0
         found = await given.responses.checkpoint(scope, previous) if plausible(previous) else None
         if found is None:
             raise PreviousNotFound(
@@ -281,6 +321,7 @@ async def _history(
                 param="previous_response_id",
             )
         row, checkpoint = found
+        tokens = marks_of(row.data).context_tokens
         if is_behind_gap(row.data):
             raise PreviousNotFound(
                 f"Previous response with id '{previous}' continues one made with 'store': false, so only the WebSocket "
@@ -300,12 +341,12 @@ async def _history(
         if checkpoint is None:
             raise NotFound(f"Conversation '{conversation[:128]}' not found.", param="conversation")
     if checkpoint is None:
-        return None, History([], 0)
+        return None, History([], 0), 0
     if previous is not None and (known := given.recent.get(checkpoint)) is not None:
-        return checkpoint, known
+        return checkpoint, known, tokens
     stored = await given.responses.history(scope, checkpoint)
     items = [decode_stored(entry.kind, entry.id, entry.data) for entry in stored]
-    return checkpoint, History(items, sum(len(entry.data) for entry in stored))
+    return checkpoint, History(items, sum(len(entry.data) for entry in stored)), tokens
 
 
 def _output_format(text: TextOptions | None) -> OutputFormat | None:

@@ -14,6 +14,7 @@ from msgspec import UNSET, Raw, Struct
 
 from treadle.engine.calls import is_object, round_of
 from treadle.engine.media import GONE, NO_FILE, NO_IMAGE, Place
+from treadle.engine.notes import Summary
 from treadle.engine.telling import fitted
 from treadle.engine.toolset import ToolSet, clean_name
 from treadle.engine.untrusted import wrapped
@@ -40,6 +41,7 @@ from treadle.wire.content import (
 )
 from treadle.wire.items import (
     CallOutput,
+    Compaction,
     CustomToolCall,
     CustomToolCallOutput,
     FileSearchCall,
@@ -149,7 +151,10 @@ class _Drawing:
                 self._searched(item)
             case FileSearchCall():
                 self._file_search(item, index)
-            case McpListTools():
+            case Summary():
+                self.flush()
+                self.messages.append(ModelMessage("user", item.shown))
+            case McpListTools() | Compaction():
                 pass
             case FunctionCallOutput() | CustomToolCallOutput() | McpApprovalResponse():
                 # Rendered with its call. An unanswered call and its late answer still become one exchange.

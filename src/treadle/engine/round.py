@@ -139,4 +139,4 @@ class Round:
 def remaining_tokens(turn: Turn) -> int | None:
     """What is left of `max_output_tokens` for the next call."""
     limit = turn.response.max_output_tokens
-    return None if limit is None else max(0, limit - turn.usage.output_tokens)
+    return None if limit is None else max(0, limit - turn.usage.output_tokens + turn.notes_tokens)

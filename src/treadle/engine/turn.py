@@ -13,6 +13,7 @@ from treadle.engine.citations import Citable, Source
 from treadle.engine.media import Place
 from treadle.engine.recent import History
 from treadle.engine.sources import ApprovedCall, RemoteSource
+from treadle.engine.summarize import Compacting
 from treadle.engine.toolset import Binding, ToolSet
 from treadle.errors import ContextTooLong, InvalidRequest, QuotaExceeded, ServerError
 from treadle.ids import new_id
@@ -32,7 +33,7 @@ from treadle.ports import (
     ResponseWatch,
 )
 from treadle.scope import Scope
-from treadle.wire.items import Item, TypedItem
+from treadle.wire.items import Item, TypedItem, encode_item
 from treadle.wire.responses import (
     IncompleteDetails,
     InputTokensDetails,
@@ -110,6 +111,12 @@ class Plan:
     citable: Citable = field(default_factory=Citable)
     """What searches of earlier turns found."""
     first_search: FirstSearch | None = None
+    lead: int = 0
+    """How many of `shown` stand before the history, anew in each turn."""
+    compacting: Compacting | None = None
+    """How a context that grows too long is compacted; None: it is not."""
+    context_tokens: int = 0
+    """What the model server reported of the turn before, input and answer; 0: nothing."""
 
     @property
     def behind_gap(self) -> bool:
@@ -182,6 +189,15 @@ class Turn:
     """Awaited before a tool runs that must not run twice for the same call."""
     asked: Sequence[ModelMessage] = ()
     """What the first round shows the model."""
+    view: list[TypedItem] | None = None
+    """What the model is shown instead of `plan.shown` and the items before `view_from`, since a compaction."""
+    view_from: int = 0
+    carried: list[Item] | None = None
+    """What of the history the next turn loads, since a compaction; None: all of it."""
+    notes_tokens: int = 0
+    """Output tokens that went into compactions, not into the answer."""
+    context_tokens: int = 0
+    """Of the newest model call and its answer, as reported."""
     call_ids: set[str] | None = None
     """Ids of the calls in history and output; None until the first call."""
 
@@ -235,8 +251,11 @@ class Turn:
 
     def history(self, added: int) -> History:
         """What the turn that continues this one begins with. `added` are the bytes that this turn's items have."""
-        items = [*self.plan.history.items, *self.plan.inputs, *(self.items[i] for i in sorted(self.raws))]
-        return History(items, self.plan.history.size + added)
+        history = self.plan.history
+        if self.carried is not None and not self.plan.append_to_conversation:
+            history = History(self.carried, sum(len(encode_item(item)) for item in self.carried))
+        items = [*history.items, *self.plan.inputs, *(self.items[i] for i in sorted(self.raws))]
+        return History(items, history.size + added)
 
     def complete(self) -> None:
         self._end()

@@ -168,6 +168,9 @@ class FileSearchCallSearching(_OfItem, tag="response.file_search_call.searching"
 class FileSearchCallCompleted(_OfItem, tag="response.file_search_call.completed", kw_only=True): ...
 
 
+class CompactionCompacting(_OfItem, tag="response.compaction.compacting", kw_only=True): ...
+
+
 class AnnotationAdded(_OfPart, tag="response.output_text.annotation.added", kw_only=True):
     annotation_index: int
     annotation: Annotated[Raw, Meta(extra_json_schema={"type": "object"})]
@@ -208,6 +211,7 @@ Event = (
     | FileSearchCallInProgress
     | FileSearchCallSearching
     | FileSearchCallCompleted
+    | CompactionCompacting
     | AnnotationAdded
 )
 

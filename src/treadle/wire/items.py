@@ -178,6 +178,15 @@ class FileSearchRecord(FileSearchCall, tag="file_search_call", kw_only=True):
     told: Told | UnsetType = UNSET
 
 
+class Compaction(msgspec.Struct, tag_field="type", tag="compaction", kw_only=True):
+    """Stands for the part of a history that was summarised. `encrypted_content` is what models are shown instead,
+    sealed under our key; another server's is kept and skipped."""
+
+    id: str | None = None
+    encrypted_content: Text
+    created_by: str | UnsetType | None = UNSET
+
+
 class ItemReference(msgspec.Struct, tag_field="type", tag="item_reference"):
     """Stands for a stored item. Never stored itself."""
 
@@ -192,8 +201,10 @@ class OpaqueItem(msgspec.Struct):
     raw: Raw
 
 
-HostedItem = McpListTools | McpCall | McpApprovalRequest | McpApprovalResponse | WebSearchCall | FileSearchCall
-"""Items of tools that a server runs. One of another server's that does not fit is kept as an opaque item."""
+HostedItem = (
+    McpListTools | McpCall | McpApprovalRequest | McpApprovalResponse | WebSearchCall | FileSearchCall | Compaction
+)
+"""Items that only a server makes. One of another server's that does not fit is kept as an opaque item."""
 
 TypedItem = Message | FunctionCall | FunctionCallOutput | CustomToolCall | CustomToolCallOutput | Reasoning | HostedItem
 Item = TypedItem | OpaqueItem
@@ -215,6 +226,7 @@ _PREFIXES: dict[type[msgspec.Struct], str] = {
     WebSearchCall: "ws",
     FileSearchCall: "fs",
     FileSearchRecord: "fs",
+    Compaction: "cmp",
 }
 _KINDS: dict[type[msgspec.Struct], str] = {cls: str(cls.__struct_config__.tag) for cls in _PREFIXES}
 
@@ -251,7 +263,15 @@ def decode_stored(kind: str, item_id: str, data: bytes) -> Item:
 _TYPED_KINDS = frozenset(_KINDS.values())
 HOSTED_KINDS = frozenset(
     _KINDS[kind]
-    for kind in (McpListTools, McpCall, McpApprovalRequest, McpApprovalResponse, WebSearchCall, FileSearchCall)
+    for kind in (
+        McpListTools,
+        McpCall,
+        McpApprovalRequest,
+        McpApprovalResponse,
+        WebSearchCall,
+        FileSearchCall,
+        Compaction,
+    )
 )
 
 

@@ -94,7 +94,7 @@ class StreamOptions(msgspec.Struct):
 
 class CompactionRule(msgspec.Struct, kw_only=True):
     type: Literal["compaction"]
-    compact_threshold: int | None = None
+    compact_threshold: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
 
 
 class ContextFields(CreateExtensions, kw_only=True):
@@ -145,6 +145,13 @@ class CountTokens(ContextFields, kw_only=True):
     """Body of `POST /v1/responses/input_tokens`."""
 
 
+class CompactResponse(ContextFields, kw_only=True):
+    """Body of `POST /v1/responses/compact`."""
+
+    prompt_cache_key: Annotated[str, Meta(max_length=64)] | None = None
+    service_tier: Literal["auto", "default", "flex", "scale", "priority", "fast", "ultrafast"] | None = None
+
+
 class InputTokens(msgspec.Struct):
     input_tokens: int
     object: Literal["response.input_tokens"] = "response.input_tokens"
@@ -167,6 +174,16 @@ class Usage(msgspec.Struct):
     output_tokens: int = 0
     output_tokens_details: OutputTokensDetails = msgspec.field(default_factory=OutputTokensDetails)
     total_tokens: int = 0
+
+
+class CompactedResponse(msgspec.Struct, kw_only=True):
+    """A history made short: the user's messages word for word, and one `compaction` item for all else."""
+
+    id: str
+    object: Literal["response.compaction"] = "response.compaction"
+    created_at: int
+    output: list[Annotated[Raw, _ref("Item")]]
+    usage: Usage
 
 
 class ResponseError(msgspec.Struct):

@@ -6,6 +6,7 @@ import msgspec
 from starlette.requests import Request
 
 from treadle.api.background import BackgroundService
+from treadle.api.compaction import CompactionService
 from treadle.api.responses import ResponseService
 from treadle.http import query
 from treadle.http.bodies import read_json
@@ -15,12 +16,21 @@ from treadle.http.routes.parameters import AFTER, BEFORE, INCLUDE, ORDER, limit
 from treadle.http.sse import EventStream, Followed, Whole
 from treadle.scope import LOCAL
 from treadle.wire.lists import ItemList, ResponseList
-from treadle.wire.responses import CountTokens, CreateResponse, InputTokens, Response, ResponseDeleted
+from treadle.wire.responses import (
+    CompactedResponse,
+    CompactResponse,
+    CountTokens,
+    CreateResponse,
+    InputTokens,
+    Response,
+    ResponseDeleted,
+)
 
 _create = msgspec.json.Decoder(CreateResponse)
+_compact = msgspec.json.Decoder(CompactResponse)
 _count = msgspec.json.Decoder(CountTokens)
 
-TO_COME = {("POST", "/v1/responses/compact"): "Compaction is not available on this server yet."}
+TO_COME: dict[tuple[str, str], str] = {}
 """What the API has and this server has not yet."""
 
 
@@ -28,8 +38,14 @@ class ResponseRoutes:
     """Endpoints over the response use cases."""
 
     def __init__(
-        self, service: ResponseService, background: BackgroundService, max_body: int, keep_alive: float
+        self,
+        service: ResponseService,
+        background: BackgroundService,
+        compaction: CompactionService,
+        max_body: int,
+        keep_alive: float,
     ) -> None:
+        self._compaction = compaction
         self._service = service
         self._background = background
         self._max_body = max_body
@@ -69,6 +85,17 @@ class ResponseRoutes:
                 result=ResponseList,
                 statuses=(503,),
                 parameters=(AFTER, limit(50), ORDER, Parameter(name="model", schema={"type": "string"})),
+            ),
+            Endpoint(
+                method="POST",
+                path="/v1/responses/compact",
+                name="compactResponse",
+                summary="Make a history short: the user's messages, and one compaction for all else.",
+                action=self.compact,
+                body=CompactResponse,
+                result=CompactedResponse,
+                statuses=(404, 413, 415, 429, 502, 503, 504),
+                passes_refusals=True,
             ),
             Endpoint(
                 method="POST",
@@ -143,6 +170,9 @@ class ResponseRoutes:
 
     async def count(self, request: Request) -> Answer:
         return reply(await self._service.count_tokens(LOCAL, await read_json(request, _count, self._max_body)))
+
+    async def compact(self, request: Request) -> Answer:
+        return reply(await self._compaction.compact(LOCAL, await read_json(request, _compact, self._max_body)))
 
     async def get(self, request: Request) -> Answer:
         response_id = request.path_params["response_id"]
