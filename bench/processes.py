@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -20,16 +22,17 @@ _START_SECONDS = 30.0
 class Process:
     """A running process, watched from outside."""
 
-    def __init__(self, command: list[str], env: dict[str, str], health: str) -> None:
+    def __init__(self, command: list[str], env: dict[str, str], health: str, patience: float = _START_SECONDS) -> None:
+        """Waits until `health` answers, for at most `patience` seconds."""
         started = time.perf_counter()
-        self._popen = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL)
+        self._popen = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, start_new_session=True)
         self.pid = self._popen.pid
         while True:
             try:
                 urllib.request.urlopen(health, timeout=1)
                 break
             except OSError:
-                if self._popen.poll() is not None or time.perf_counter() - started > _START_SECONDS:
+                if self._popen.poll() is not None or time.perf_counter() - started > patience:
                     raise RuntimeError(f"{command} did not start") from None
                 time.sleep(0.005)
         self.start_seconds = time.perf_counter() - started
@@ -51,12 +54,54 @@ class Process:
         raise RuntimeError("no VmRSS")
 
     def stop(self) -> None:
+        """Ends it, and what it leaves behind."""
         self._popen.send_signal(signal.SIGINT)
         try:
             self._popen.wait(15)
         except subprocess.TimeoutExpired:
             self._popen.kill()
             self._popen.wait()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+
+
+class Family:
+    """A running process with all that it started, by its id."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+
+    def cpu_seconds(self) -> float:
+        """CPU time so far, that of children which have ended included. Ticks of 10 ms."""
+        ticks = 0
+        for pid in self._members():
+            try:
+                fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            ticks += sum(map(int, fields[11:15]))
+        return ticks / os.sysconf("SC_CLK_TCK")
+
+    def memory_mb(self) -> float:
+        """What is shared among processes counts once."""
+        total = 0
+        for pid in self._members():
+            try:
+                found = re.search(r"^Pss:\s+(\d+)", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
+            except OSError:
+                continue
+            total += int(found.group(1)) if found else 0
+        return total / 1024
+
+    def _members(self) -> list[int]:
+        found = [self._pid]
+        for pid in found:
+            for task in Path(f"/proc/{pid}/task").glob("*/children"):
+                try:
+                    found += map(int, task.read_text().split())
+                except OSError:
+                    continue
+        return found
 
 
 def free_port() -> int:
@@ -66,9 +111,9 @@ def free_port() -> int:
 
 
 @contextmanager
-def upstream() -> Iterator[tuple[Process, str]]:
-    """The scripted model server and its base URL."""
-    port = free_port()
+def upstream(port: int = 0) -> Iterator[tuple[Process, str]]:
+    """The scripted model server and its base URL. `port` 0: one that is free."""
+    port = port or free_port()
     command = [sys.executable, str(_ROOT / "bench" / "upstream.py"), "--port", str(port)]
     process = Process(command, dict(os.environ), f"http://127.0.0.1:{port}/v1/models")
     try:
