@@ -28,8 +28,6 @@ pytest.importorskip("openai", reason="the openai client comes with the test extr
 
 PAGE = Path(__file__).parents[2] / "docs" / "tools.md"
 SERVER, DICE, SEARXNG = "http://127.0.0.1:8321", "8765", "http://searxng.lan:8080"
-ELSEWHERE = {"File search"}
-"""Sections whose examples need what another page sets up, and are tried with that page."""
 
 
 class Block(NamedTuple):
@@ -49,7 +47,7 @@ def blocks() -> list[Block]:
     return found
 
 
-BLOCKS = [block for block in blocks() if block.section not in ELSEWHERE]
+BLOCKS = blocks()
 EXAMPLES = {block.section: block.text for block in BLOCKS if block.language == "python"}
 
 PRINTED = {
@@ -57,6 +55,7 @@ PRINTED = {
     "Connectors": r"It gave [1-6]\.\n",
     "Approvals": r"May it run roll {}\nIt gave [1-6]\.\n",
     "Web search": r"Oslo this week https://www\.nrk\.no/oslo\n",
+    "File search": r"Once a month\.\nfilter\.txt 12\n",
     "Tools of your own": r"It is noon\.\n",
 }
 """What each example prints, by its section."""
@@ -67,11 +66,17 @@ def answer(request: Received) -> Reply:
     told = request.body["messages"][-1]
     if told["role"] != "tool":
         name = request.body["tools"][0]["function"]["name"]
-        given = {"web_search": {"query": "Oslo"}, "roll": {"sides": 20} if "20" in told["content"] else {}}
+        given = {
+            "web_search": {"query": "Oslo"},
+            "file_search": {"queries": ["cleaning"]},
+            "roll": {"sides": 20} if "20" in told["content"] else {},
+        }
         return Reply(calls=[Call(name, given.get(name, {}))])
     number = re.search(r"^\d+$", told["content"], re.MULTILINE)
     if "nrk.no" in told["content"]:
         return Reply("It rains【1】.")
+    if "once a month" in told["content"]:
+        return Reply("Once a month【1】.")
     return Reply(f"It gave {number[0]}." if number else told["content"])
 
 
