@@ -33,8 +33,10 @@ log = logging.getLogger("treadle.background")
 
 ATTEMPTS = 4
 """Beginnings of one response that may end without an outcome, as when the process dies of it, before it has failed."""
-_GRACE_SECONDS = 4.0
+_GRACE_SECONDS = 3.0
 """How long a turn may take to end when it is interrupted."""
+_LAST_SECONDS = 0.5
+"""How long after that, when nothing of it is wanted any more."""
 _LOCKED_SECONDS = 1.0
 
 _asked = msgspec.json.Decoder(AskedFor)
@@ -143,7 +145,7 @@ class _Making(Backing):
     async def _give_up(self, making: asyncio.Task[None]) -> None:
         """Ends the turn without an outcome."""
         making.cancel()
-        await asyncio.wait((making,), timeout=_GRACE_SECONDS)
+        await asyncio.wait((making,), timeout=_LAST_SECONDS)
         if self._run is not None:
             self._run.drop()
         if self._recording is not None:

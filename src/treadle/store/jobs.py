@@ -54,7 +54,7 @@ class SqlJobs(ports.Jobs):
         await self._database.write(partial(_note_acted, scope=scope, job=job), guarded=True)
 
     async def release(self, scope: Scope, job: Job, *, delay: float = 0.0, counted: bool = True) -> None:
-        due = self._milliseconds() + int(delay * 1000)
+        due = self._milliseconds() + int(delay * 1000) if delay > 0 else None
         await self._database.write(partial(_release, scope=scope, job=job, due=due, counted=counted), guarded=True)
 
     async def finish(self, scope: Scope, job: Job) -> None:
@@ -158,10 +158,12 @@ def _note_acted(connection: Connection, scope: Scope, job: Job) -> None:
         raise ClaimLost(job.id)
 
 
-def _release(connection: Connection, scope: Scope, job: Job, due: int, counted: bool) -> None:
+def _release(connection: Connection, scope: Scope, job: Job, due: int | None, counted: bool) -> None:
+    """Without `due` it keeps its place among those that wait."""
+    place, values = ("", ()) if due is None else (", due_at = ?", (due,))
     released = connection.change(
-        f"UPDATE jobs SET lease = NULL, claim = NULL, due_at = ?, attempts = attempts - ? {_MINE}",  # noqa: S608 -- only fixed words
-        (due, 0 if counted else 1, *_mine(scope, job)),
+        f"UPDATE jobs SET lease = NULL, claim = NULL, attempts = attempts - ?{place} {_MINE}",  # noqa: S608 -- only fixed words
+        (0 if counted else 1, *values, *_mine(scope, job)),
     )
     if released:
         connection.change("UPDATE responses SET status = 'queued' WHERE id = ? AND status = 'in_progress'", (job.id,))
