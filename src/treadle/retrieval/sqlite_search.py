@@ -85,13 +85,10 @@ def matching(connection: Connection, snapshot: Snapshot, collection: int, query:
 
 
 def hits(connection: Connection, snapshot: Snapshot, best: Best) -> list[Hit]:
+    chunks = sqlite_rows.chunks(connection, snapshot.ids[best.rows].tolist(), snapshot.numbers[best.rows].tolist())
     return [
-        Hit(
-            snapshot.files[snapshot.codes[row]].name,
-            score,
-            sqlite_rows.chunk(connection, int(snapshot.ids[row]), int(snapshot.numbers[row])),
-        )
-        for row, score in zip(best.rows, best.scores, strict=True)
+        Hit(snapshot.files[snapshot.codes[row]].name, score, chunk)
+        for row, score, chunk in zip(best.rows, best.scores, chunks, strict=True)
     ]
 
 
