@@ -73,7 +73,11 @@ class Postgres:
         self._pool = Pool("postgres", [Link(self._address, outage) for _ in range(self._connections)])
         self._pool.start()
         if self._recover is not None:
-            await self.write(self._recover)
+            try:
+                await self.write(self._recover)
+            except BaseException:
+                await self.close()
+                raise
             self._recovery = asyncio.create_task(self._keep_recovering(self._recover), name="treadle-recovery")
 
     async def close(self) -> None:

@@ -112,6 +112,10 @@ class PostgresConnection:
     def guard(self, table: str, column: str, where: str, params: Sequence[Value] = ()) -> bool:
         return self.change(f"UPDATE {table} SET {column} = {column} WHERE {where}", params) > 0  # noqa: S608 -- fixed words
 
+    def begin(self, manner: bytes) -> None:
+        self.command(manner)
+        self._cursor = RawCursor(self._raw)  # the one before would keep all that it has read last
+
     def command(self, sql: bytes) -> bytes:
         """Runs statements without parameters, past the driver's cursor, which costs half of them. Gives the last
         one's tag."""

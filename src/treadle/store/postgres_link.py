@@ -108,9 +108,9 @@ class Link:
         return self._connection
 
 
-def _transaction(connection: PostgresConnection, work: Callable[[Connection], object], begin: bytes) -> object:
+def _transaction(connection: PostgresConnection, work: Callable[[Connection], object], manner: bytes) -> object:
     """psycopg.Error only if nothing was stored."""
-    connection.command(begin)
+    connection.begin(manner)
     try:
         value = work(connection)
     except BaseException:
