@@ -1,6 +1,8 @@
 """What the store costs: CPU per settled turn and per read, and bytes on disk per byte of text.
 
-    python bench/store.py [--turns 3000] [--callers 16]
+    python bench/store.py [--turns 3000] [--callers 16] [--url postgresql://…]
+
+Without a url it is a SQLite file, and what it takes on disk is measured too.
 
 CPU is that of the whole process, callers and event loop included. Chains are 60 turns long, as chats are.
 """
@@ -17,8 +19,8 @@ from pathlib import Path
 from treadle.ids import new_id
 from treadle.ports import Checkpoint, ResponseRow, SettledTurn, StoredItem
 from treadle.scope import LOCAL
+from treadle.store.connect import connect
 from treadle.store.responses import SqlResponses
-from treadle.store.sqlite import Sqlite
 
 CHAIN = 60
 
@@ -56,20 +58,20 @@ async def measure(name: str, work: Sequence[Coroutine[object, object, object]], 
     print(f"{name:28} {cpu / calls * 1e6:7.0f} µs CPU  {calls / wall:7.0f} /s")
 
 
-async def main(turns: int, callers: int) -> None:
+async def main(url: str, turns: int, callers: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "chain.db"
-        database = Sqlite(path)
+        database = connect(url or str(path))
         start = time.perf_counter()
         await database.start()
         print(f"first start (migrates)       {(time.perf_counter() - start) * 1e3:7.0f} ms")
         end = await chain(SqlResponses(database), CHAIN)
         assert end is not None
         await database.close()
-        ratio = path.stat().st_size / (CHAIN * 2400)
-        print(f"bytes per byte of text       {ratio:7.2f}")
+        if not url:
+            print(f"bytes per byte of text       {path.stat().st_size / (CHAIN * 2400):7.2f}")
         start = time.perf_counter()
-        database = Sqlite(path)
+        database = connect(url or str(path))
         await database.start()
         print(f"later start                  {(time.perf_counter() - start) * 1e3:7.1f} ms")
         store = SqlResponses(database)
@@ -103,5 +105,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--turns", type=int, default=3200)
     parser.add_argument("--callers", type=int, default=16)
+    parser.add_argument("--url", default="", help="the address of a Postgres")
     arguments = parser.parse_args()
-    asyncio.run(main(arguments.turns, arguments.callers))
+    asyncio.run(main(arguments.url, arguments.turns, arguments.callers))

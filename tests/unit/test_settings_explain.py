@@ -33,6 +33,9 @@ def test_secrets_are_not_shown_and_unset_ones_are_seen_to_be_unset(tmp_path: Pat
     assert lines["models.mine.key"] == "***"
     assert lines["models.mine.headers"] == '{"X-Team":"***"}'
     assert lines["models.other.key"] == '""'
+    file.write_text("secret_key: k\nstore: {url: 'postgresql://db/x?user=me&password=hush&sslmode=require'}\n")
+    lines = {line.path: line.value for line in explain(load(file, environ={}))}
+    assert lines["store.url"] == '"postgresql://db/x?user=me&password=***&sslmode=require"'
 
 
 def test_every_setting_has_a_meaning() -> None:
