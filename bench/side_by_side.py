@@ -148,7 +148,7 @@ class Client:
             body = {"file_ids": files[start : start + BATCH], "chunking_strategy": CHUNKING}
             batch = self._asked("POST", path, body)
             while batch["status"] == "in_progress":
-                time.sleep(0.1)
+                time.sleep(0.25)
                 batch = self._asked("GET", f"{path}/{batch['id']}")
             done += batch["file_counts"]["completed"]
         return done
