@@ -83,7 +83,7 @@ _PROMISES: dict[str, str] = {
     "bug-40": "What one process has stored every other finds at once.",
     "bug-41": "Thirty streams at once never meet a locked database.",
     "bug-42": "A NUL byte in any text harms neither the response nor the store.",
-    "bug-69": "A crash leaves no response in progress: it is made again where that is safe, or has failed with a reason.",
+    "bug-69": "A crash leaves no response in progress: it is made again if that is safe, or fails with a reason.",
     "bug-70": "A background response that fails says why everywhere, keeps its links, and outlives its conversation.",
     "bug-71": "A stream broken off anywhere is taken up again behind any event, by anyone, during it and afterwards.",
     "bug-72": "When the reader leaves, the model call and the tools stop and the truth is stored.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +22,13 @@ from treadle.testing.upstream import ScriptedUpstream
 
 RACES = int(os.environ.get("TREADLE_TEST_CANCELS", "60"))
 """200 are the full measure; they take a while."""
+
+
+class Pause:
+    """What a chunk of a model's answer waits for, so that an answer has a length in time."""
+
+    async def wait(self) -> None:
+        await asyncio.sleep(0.01)
 
 
 @behaviour("background-cancel")
@@ -141,7 +149,7 @@ def test_deleting_one_that_is_not_done_cancels_it(tmp_path: Path, model: Scripte
 @behaviour("background-cancel")
 def test_cancelled_at_any_moment_it_stays_cancelled(tmp_path: Path, model: ScriptedUpstream) -> None:
     chance = random.Random(4)
-    model.default = Reply("one two three four five six seven eight", chunks=8)
+    model.default = Reply("one two three four five six seven eight", chunks=8, held=dict.fromkeys(range(9), Pause()))
 
     def race(number: int) -> tuple[str, dict[str, Any], bool]:
         response_id = begin(api, input=f"{number}", stream=None)["id"]
@@ -153,7 +161,7 @@ def test_cancelled_at_any_moment_it_stays_cancelled(tmp_path: Path, model: Scrip
             assert error(reply, 400)["message"] == "Cannot cancel a response that is completed."
         return response_id, api.get(f"/responses/{response_id}").json(), reply.status_code == 200
 
-    moments = [chance.uniform(0, 0.06) for _ in range(RACES)]
+    moments = [chance.uniform(0, 0.15) for _ in range(RACES)]
     with serving(tmp_path, model) as api, ThreadPoolExecutor(4) as pool:
         ended = list(pool.map(race, range(RACES)))
         sleep(0.2)
