@@ -157,10 +157,8 @@ class ResponseService:
             )
         self._locks.acquire(scope, request.conversation_id)
         try:
-            plan, _ = await asyncio.gather(
-                prepare(scope, request, self._preparation, remembered=remembered, generate=generate),
-                self._check_free(scope, request.conversation_id, known_as),
-            )
+            await self._check_free(scope, request.conversation_id, known_as)
+            plan = await prepare(scope, request, self._preparation, remembered=remembered, generate=generate)
         except BaseException:
             self._locks.release(scope, request.conversation_id)
             raise
