@@ -39,16 +39,18 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-def lines(url: str) -> tuple[str, ...]:
+def lines(url: str, visible_after: float) -> tuple[str, ...]:
     """What every process of one deployment says."""
-    return f"store: {{url: '{url}'}}", "secret_key: the same for all", "responses: {visible_after_seconds: 0.05}"
+    visible = f"responses: {{visible_after_seconds: {visible_after}}}"
+    return f"store: {{url: '{url}'}}", "secret_key: the same for all", visible
 
 
 @contextmanager
 def driver(folder: Path, model: ScriptedUpstream, url: str) -> Iterator[Driver]:
     folder.mkdir()
     with (
-        RunningServer(settings_for(folder, model.url, *lines(url))) as running,
+        # Late, so that nothing but the end of a turn decides between servers.
+        RunningServer(settings_for(folder, model.url, *lines(url, 60))) as running,
         httpx2.Client(timeout=PATIENCE) as http,
     ):
         yield Driver(running, http)
@@ -151,7 +153,7 @@ def test_two_hundred_turns_at_once_are_all_stored(both: list[Driver], model: Scr
 def process(folder: Path, model: ScriptedUpstream, url: str) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     """A server in a process of its own, whose leases are short."""
     folder.mkdir()
-    settings_for(folder, model.url, *lines(url))
+    settings_for(folder, model.url, *lines(url, 0.05))
     port = free_port()
     command = [sys.executable, "-c", SHORT_LEASE, "serve", "--config", str(folder / "treadle.yaml")]
     with (folder / "log").open("ab") as log:
