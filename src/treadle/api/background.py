@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import suppress
 
 import msgspec
 from msgspec import Raw
@@ -156,12 +157,12 @@ class BackgroundService:
         return self._followed(scope, response_id, after, self._writer.live(scope, response_id))
 
     async def _followed(self, scope: Scope, response_id: str, after: int, live: Live) -> AsyncGenerator[bytes, None]:
+        seconds = self._rules.poll_seconds if self._rules.shared else _QUIET_SECONDS
         while True:
             over = live.ended
             chunks = live.since(after)
-            if chunks is None:
-                over = over or (state := await self._log.state(scope, response_id)) is None or state.ended
-                chunks = await self._log.read(scope, response_id, after, _CHUNKS)
+            if chunks is None or (not chunks and not over and live.due(seconds)):
+                over, chunks = await self._looked(scope, response_id, after, live)
             for chunk in chunks:
                 skipped = max(0, after + 1 - chunk.first)
                 yield without_first(chunk.data, skipped) if skipped else chunk.data
@@ -169,7 +170,19 @@ class BackgroundService:
             if not chunks:
                 if over:
                     return
-                await live.wait(_QUIET_SECONDS if live.local or not self._rules.shared else self._rules.poll_seconds)
+                await live.wait(_QUIET_SECONDS if live.local else seconds)
+
+    async def _looked(self, scope: Scope, response_id: str, after: int, live: Live) -> tuple[bool, list[EventChunk]]:
+        """What the log has, and whether that is all. Others who follow here are told of it."""
+        state = await self._log.state(scope, response_id)
+        chunks = await self._log.read(scope, response_id, after, _CHUNKS)
+        over = state is None or state.ended
+        if not live.local:
+            for chunk in chunks:
+                live.publish(chunk)
+            if over and len(chunks) < _CHUNKS:
+                live.end()
+        return over, chunks
 
     async def cancel(self, scope: Scope, response_id: str) -> Response:
         """The cancelled response. InvalidRequest for one that is not made in the background, or has another outcome."""
@@ -192,7 +205,8 @@ class BackgroundService:
                 if await self._ended(scope, response_id):
                     continue
                 log.warning("%s did not stop when it was cancelled, and is taken from its worker", response_id)
-            await self.end(scope, JobEnd(response_id, forced=working), None)
+            with suppress(ClaimLost):  # somebody has taken it up just now, or has ended it
+                await self.end(scope, JobEnd(response_id, forced=working), None)
 
     async def _ended(self, scope: Scope, response_id: str) -> bool:
         until = time.monotonic() + _CANCEL_SECONDS
@@ -219,8 +233,8 @@ class BackgroundService:
         await self._log.expire(int(time.time() - self._rules.events_hours * 3600))
 
     async def end(self, scope: Scope, job: JobEnd, fault: ServerError | None) -> bool:
-        """Writes an outcome without a turn: cancelled, or failed with `fault`. False if it is not this caller's to
-        write any more."""
+        """Writes an outcome without a turn: cancelled, or failed with `fault`. False if there is one already. ClaimLost
+        if it is not this caller's to write."""
         found = await self._store.get(scope, job.id)
         if found is None or found.row.status not in RUNNING:
             return False
@@ -237,12 +251,8 @@ class BackgroundService:
             events=events,
             jobs=self._notices(scope, response),
         )
-        try:
-            await self._store.settle(scope, settled)
-        except ClaimLost:
-            return False
-        live = self._writer.live(scope, job.id)
-        live.end()
+        await self._store.settle(scope, settled)
+        self._writer.live(scope, job.id).end()
         await self.tell(settled)
         return True
 

@@ -17,7 +17,6 @@ from treadle.api.responses import Backing, ResponseService, Run
 from treadle.engine.loop import closing
 from treadle.engine.turn import Turn
 from treadle.errors import (
-    ClaimLost,
     ConversationLocked,
     InvalidRequest,
     NotFound,
@@ -241,10 +240,7 @@ class _Making(Backing):
 
     async def _end(self, fault: ServerError | None) -> None:
         job = self._work.job
-        ended = await self._runner.service.end(job.scope, JobEnd(job.id, job.claim), fault)
-        if not ended:
-            raise ClaimLost(job.id)
-        self._work.gone = True
+        self._work.gone = await self._runner.service.end(job.scope, JobEnd(job.id, job.claim), fault)
 
     # ------------------------------------------------------------------------------------ the turn's end
 

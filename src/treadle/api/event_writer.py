@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
+import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from weakref import WeakValueDictionary
@@ -34,11 +36,20 @@ class Live:
         self.local = False
         """The response is made in this process, so that nothing happens to the log without word."""
         self.ended = False
+        self._looked_at = -math.inf
         self._recent: deque[EventChunk] = deque()
         self._size = 0
         self._changed = asyncio.Event()
 
     def publish(self, chunk: EventChunk) -> None:
+        """A chunk that is in the log. One that is known already changes nothing."""
+        if self._recent:
+            last = self._recent[-1].last
+            if chunk.last <= last:
+                return
+            if chunk.first != last + 1:
+                self._recent.clear()
+                self._size = 0
         self._recent.append(chunk)
         self._size += len(chunk.data)
         while self._size > RECENT_BYTES and len(self._recent) > 1:
@@ -58,6 +69,14 @@ class Live:
         if not self._recent or self._recent[0].first > after + 1:
             return None
         return [chunk for chunk in self._recent if chunk.last > after]
+
+    def due(self, seconds: float) -> bool:
+        """Whether nobody has looked into the log for that long; whoever is told so looks, for all."""
+        now = time.monotonic()
+        if self.local or now - self._looked_at < seconds:
+            return False
+        self._looked_at = now
+        return True
 
     async def wait(self, seconds: float) -> None:
         """Until something is new, but not longer than that."""

@@ -7,6 +7,7 @@ is, an HTTP status with the provider's code, and not a stream that starts only t
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ from treadle.errors import ServerError, Stopping
 from treadle.http.replies import refusal, reply
 from treadle.wire.base import encode
 from treadle.wire.frames import DONE, framed
+
+log = logging.getLogger("treadle.http")
 
 HOLD_SECONDS = 1.0
 LAST_SECONDS = 2.0
@@ -191,7 +194,8 @@ class Followed(Attended):
                     await self._write(read)
         except asyncio.CancelledError:
             last = b""
-        except ServerError:  # the log could not be read; whoever asks again is told
+        except ServerError as fault:  # the log cannot be read; whoever asks again is told
+            log.warning("a stream was broken off: %s", fault.message)
             last = b""
         await self._write(last, more=False)
 
