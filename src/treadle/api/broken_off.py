@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Raw
 
 from treadle.wire.base import encode
+from treadle.wire.frames import escaped
 
 Json = dict[str, object]
 
@@ -24,6 +25,8 @@ _ARGUMENTS = {
     "response.custom_tool_call_input": "input",
     "response.mcp_call_arguments": "arguments",
 }
+_LISTING = "response.mcp_list_tools"
+_PHASED = (_LISTING, "response.mcp_call", "response.web_search_call", "response.file_search_call")
 _STREAM_OF = {
     "output_text": "response.output_text",
     "refusal": "response.refusal",
@@ -76,6 +79,8 @@ class BrokenOff:
         self._annotations: dict[tuple[int, int], list[Raw]] = {}
         self._parts: dict[int, dict[int, bytes]] = {}
         self._parts_done: dict[int, dict[int, bytes]] = {}
+        self._phases: dict[int, set[str]] = {}
+        """What else was told of an item, such as that its call has completed."""
         self._response = ""
 
     def read(self, frames: bytes) -> None:
@@ -90,7 +95,7 @@ class BrokenOff:
         for index in sorted(self._open):
             for event in self._closed(index):
                 out += b"event: " + str(event["type"]).encode() + b"\ndata: "
-                out += encode({"type": event.pop("type"), "sequence_number": number, **event}) + b"\n\n"
+                out += escaped(encode({"type": event.pop("type"), "sequence_number": number, **event})) + b"\n\n"
                 number += 1
         self._open.clear()
         return bytes(out), number
@@ -112,6 +117,8 @@ class BrokenOff:
                 self._parts_done.setdefault(index, {})[event.content_index] = bytes(event.part)
             case "response.output_text.annotation.added":
                 self._annotations.setdefault(place, []).append(Raw(bytes(event.annotation)))
+            case _ if stem in _PHASED:
+                self._phases.setdefault(index, set()).add(verb)
             case _ if stem in _TEXTS or stem in _ARGUMENTS:
                 if verb == "delta":
                     self._texts.setdefault(place, []).append(event.delta)
@@ -124,6 +131,8 @@ class BrokenOff:
         data = self._open[index]
         item, fields = _item.decode(data), _fields.decode(data)
         where: Json = {"item_id": item.id, "output_index": index}
+        if item.type == "mcp_list_tools":
+            yield from self._failed_listing(index, fields, where)
         stream = _STREAM_OF.get(item.type)
         if stream is not None:
             text = "".join(self._texts.get((index, -1), ()))
@@ -136,7 +145,8 @@ class BrokenOff:
         if parts := self._parts_done.get(index):
             fields["content"] = [Raw(parts[number]) for number in sorted(parts)]
         if "status" in fields:
-            fields["status"] = "incomplete"
+            told = self._phases.get(index, set()) & {"completed", "failed"}
+            fields["status"] = told.pop() if told else "incomplete"
         self.items[index] = encode(fields)
         yield {
             "type": "response.output_item.done",
@@ -144,6 +154,14 @@ class BrokenOff:
             "output_index": index,
             "item": Raw(self.items[index]),
         }
+
+    def _failed_listing(self, index: int, fields: Json, where: Json) -> Iterator[Json]:
+        phases = self._phases.get(index, set())
+        if not phases:
+            yield {"type": f"{_LISTING}.in_progress", **where}
+        if phases <= {"in_progress"}:
+            fields["error"] = "Not finished: the response ended before."
+            yield {"type": f"{_LISTING}.failed", **where}
 
     def _closed_part(self, index: int, content_index: int, part: bytes, where: Json) -> Iterator[Json]:
         place = (index, content_index)

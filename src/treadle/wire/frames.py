@@ -46,10 +46,10 @@ def append_json(event: Event, buffer: bytearray) -> None:
     start = len(buffer)
     encode_into(event, buffer, -1)
     if buffer.find(b"\xe2\x80", start) >= 0 or buffer.find(b"\xc2\x85", start) >= 0:
-        buffer[start:] = _escaped(bytes(buffer[start:]))
+        buffer[start:] = escaped(bytes(buffer[start:]))
 
 
-def _escaped(data: bytes) -> bytes:
+def escaped(data: bytes) -> bytes:
     """Line separators as JSON escapes: some readers take the raw ones for line ends (bug case 9)."""
     data = data.replace(b"\xe2\x80\xa8", b"\\u2028").replace(b"\xe2\x80\xa9", b"\\u2029")
     return data.replace(b"\xc2\x85", b"\\u0085")
