@@ -1,5 +1,5 @@
 #!/bin/sh
-# The Open Responses compliance suite without compaction, from a checkout of its repository.
+# The Open Responses compliance suite, from a checkout of its repository.
 #   conformance/run_open_responses.sh DIR
 # The checkout is only read: the suite runs in a copy, with the packages it needs beside it.
 set -eu
@@ -11,6 +11,7 @@ tests=$tests,system-prompt,tool-calling,image-input,multi-turn
 tests=$tests,websocket-response,websocket-sequential-responses,websocket-continuation
 tests=$tests,websocket-reconnect-store-false-recovery,websocket-previous-response-not-found
 tests=$tests,websocket-failed-continuation-evicts-cache
+tests=$tests,compact-response,compact-missing-model,websocket-compact-new-chain
 [ -d "$here/open_responses/node_modules" ] || (cd "$here/open_responses" && npm install --no-audit --no-fund --silent)
 copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT

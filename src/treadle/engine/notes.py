@@ -1,8 +1,8 @@
 """What stands in a compaction: the notes that replace a part of a history, and how a model is shown them.
 
-A compaction is text sealed under our key, so it moves between models, servers of one key, and clients. It says up to
-which item it replaces what came before it. What it keeps word for word is inside, so that it stands alone where a chain
-begins anew with it.
+A compaction is text sealed under our key, so it moves between models, servers of one key, and clients. What goes on
+word for word is inside it, so it stands alone: where a chain begins anew with it, and where a client sends nothing
+older.
 """
 
 from __future__ import annotations
@@ -11,15 +11,19 @@ import logging
 from collections.abc import Callable, Sequence
 
 import msgspec
+from msgspec import Raw
 
 from treadle.errors import InvalidRequest
 from treadle.ids import new_id
 from treadle.wire.base import encode
-from treadle.wire.items import Compaction, Message, TypedItem
+from treadle.wire.items import Compaction, Message, OpaqueItem, TypedItem, decode_stored, encode_item, kind_of
 
 log = logging.getLogger("treadle.history")
 
 Unseal = Callable[[str], str | None]
+
+LARGE = 200_000
+"""JSON bytes; what is larger is not put into a compaction. A picture, most likely."""
 
 
 class Summary(Compaction, tag="compaction", kw_only=True):
@@ -33,30 +37,52 @@ class Summary(Compaction, tag="compaction", kw_only=True):
         return f"{self.prefix}\n\n{self.text}" if self.prefix else self.text
 
 
+class Kept(msgspec.Struct, array_like=True):
+    """An item inside a compaction."""
+
+    kind: str
+    id: str
+    data: Raw
+
+
 class Notes(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The inside of a compaction. `standing` are system and developer messages, `kept` messages of the user.
 
-    `until` is the last item that it replaces; None for one that replaces nothing in its place: what it was made of is
-    not beside it, but what the user said may be.
+    `rest` is what goes on behind the notes as it was, and `left` the number of these items. Where they are too large to
+    be inside, they are looked for before the compaction. Without `left`, what the compaction was made of is not beside
+    it, and whatever is stays.
     """
 
     summary: str
     prefix: str = ""
     standing: list[Message] = []
     kept: list[Message] = []
-    until: str | None = None
+    rest: list[Kept] | None = None
+    left: int | None = None
 
     def sealed(self, seal: Callable[[str], str]) -> Compaction:
         return Compaction(id=new_id("cmp"), encrypted_content=seal(encode(self).decode()))
 
     def replace(self, item_id: str | None, before: list[TypedItem]) -> list[TypedItem]:
         """What a model is shown for the items `before` the compaction and for itself."""
+        if self.left is None:
+            return [*before, *self.before(item_id, [])]
+        return self.before(item_id, before[len(before) - self.left :] if self.rest is None else self._rest())
+
+    def before(self, item_id: str | None, rest: list[TypedItem]) -> list[TypedItem]:
+        """The notes, and all that goes with them, before `rest`."""
         summary = Summary(id=item_id, encrypted_content="", text=self.summary, prefix=self.prefix)
-        if self.until is None:
-            return [*before, *self.standing, summary]
-        places = [index for index, item in enumerate(before) if item.id == self.until]
-        left = before[places[-1] + 1 :] if places else before
-        return [*self.standing, *self.kept, summary, *left]
+        return [*self.standing, *self.kept, summary, *rest]
+
+    def _rest(self) -> list[TypedItem]:
+        items = [decode_stored(one.kind, one.id, bytes(one.data)) for one in self.rest or ()]
+        return [item for item in items if not isinstance(item, OpaqueItem)]
+
+
+def kept_inside(items: Sequence[TypedItem]) -> list[Kept] | None:
+    """The items as they are put into a compaction; None if they are too large for that."""
+    found = [Kept(kind_of(item), item.id or "", Raw(encode_item(item))) for item in items]
+    return found if sum(len(bytes(one.data)) for one in found) <= LARGE else None
 
 
 _notes = msgspec.json.Decoder(Notes)

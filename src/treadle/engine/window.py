@@ -13,7 +13,7 @@ from treadle.engine.calls import announce, conclude
 from treadle.engine.counting import context_tokens, counted, fixed, texts_of
 from treadle.engine.cut import cut_at
 from treadle.engine.dropping import without_oldest
-from treadle.engine.notes import Notes, Summary, said_by_user, standing_in, to_record
+from treadle.engine.notes import LARGE, Notes, Summary, kept_inside, said_by_user, standing_in, to_record
 from treadle.engine.render import render
 from treadle.engine.summarize import Compacting, record_of, summarize
 from treadle.engine.turn import Turn
@@ -27,10 +27,6 @@ log = logging.getLogger("treadle.window")
 
 LEVELS = 3
 """How hard a context can be compacted: all but the newest turn, all but the newest round, all."""
-
-
-LARGE = 200_000
-"""JSON bytes of a message that is not carried inside a compaction."""
 
 
 class Window:
@@ -48,6 +44,8 @@ class Window:
         """The model that writes notes failed; this turn does not ask it again."""
         self._useless = False
         """The last notes were longer than what they stand for."""
+        self._attempt: tuple[int, int, int] | None = None
+        """What was tried last: trying it again would come to the same."""
         self._floor = 0
         """What compaction could not bring the context under."""
 
@@ -120,10 +118,15 @@ class Window:
         at = cut_at(shown, lead, level)
         covered, rest = shown[lead:at], shown[at:]
         said = said_by_user(covered)
-        kept = await self._kept(said, limit // 4 if level == 0 else 0, compacting, newest=not said_by_user(rest))
+        # The question that is being answered stays: behind the notes, or before them where the rest cannot be inside.
+        asked = said.pop() if said and not said_by_user(rest) else None
+        covered = [item for item in covered if item is not asked]
+        kept = await self._kept(said, limit // 4 if level == 0 else 0, compacting)
         material = to_record(covered)
-        if len(material) <= len(kept):
+        attempt = (at, len(kept), len(turn.items))
+        if len(material) <= len(kept) or attempt == self._attempt:
             return None
+        self._attempt = attempt
         so_far = "\n\n".join(item.text for item in covered if isinstance(item, Summary))
         try:
             written = await summarize(record_of(self._render(material)), so_far, compacting)
@@ -133,12 +136,17 @@ class Window:
             return None
         turn.add_usage(written.usage)
         turn.notes_tokens += written.usage.output_tokens
+        if asked is not None and kept_inside([asked, *rest]) is not None:
+            rest = [asked, *rest]
+        elif asked is not None:
+            kept.append(asked)
         notes = Notes(
             summary=written.text,
             prefix=compacting.rules.prefix,
             standing=standing_in(covered),
             kept=kept,
-            until=covered[-1].id,
+            rest=kept_inside(rest),
+            left=len(rest),
         )
         return await self._take(shown[:lead], notes, rest, compacting)
 
@@ -148,7 +156,7 @@ class Window:
         """Goes on with the notes, unless they are longer than what they stand for."""
         turn, functions = self._turn, self._turn.plan.tools.functions
         item = notes.sealed(compacting.seal)
-        view = [*lead, *notes.replace(item.id, []), *rest]
+        view = [*lead, *notes.before(item.id, rest)]
         messages = self._render(view, instructions=True)
         before = await context_tokens(self.messages, functions, compacting.count)
         after = await context_tokens(messages, functions, compacting.count)
@@ -168,15 +176,15 @@ class Window:
         self._floor = after + compacting.threshold // 4 if after > compacting.threshold else 0
         return out
 
-    async def _kept(self, said: list[Message], budget: int, compacting: Compacting, *, newest: bool) -> list[Message]:
-        """The user's messages that go on word for word: the latest that fit, and the newest of all in any case."""
+    async def _kept(self, said: list[Message], budget: int, compacting: Compacting) -> list[Message]:
+        """The user's messages that go on word for word: the latest that fit."""
         kept: list[Message] = []
         for message in reversed(said):
-            if len(encode(message)) > LARGE and not (newest and message is said[-1]):
+            if len(encode(message)) > LARGE:
                 continue  # a picture, most likely: a word on it in the notes must do
             rendered = self._render([message])
             budget -= fixed(rendered) + await counted(texts_of(rendered), compacting.count)
-            if budget < 0 and not (newest and not kept):
+            if budget < 0:
                 break
             kept.append(message)
         return kept[::-1]

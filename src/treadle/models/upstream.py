@@ -10,18 +10,12 @@ import aiohttp
 import msgspec
 
 from treadle.errors import ContextTooLong, QuotaExceeded, ServerError, UnknownModel, UpstreamFault, UpstreamRefused
+from treadle.models.too_long import CODES, STATUSES, says_too_long
 
 RETRIED = frozenset({408, 429, 500, 502, 503, 504, 529})
 """Statuses after which the same call may succeed."""
 MAX_WAIT = 5.0
 """Seconds a retry may wait; a longer `Retry-After` is the caller's to honour."""
-_TOO_LONG = re.compile(
-    r"context.?(length|window|size)|maximum context|too many tokens|prompt is too long"
-    r"|exceeds? the (model|available) context",
-    re.IGNORECASE,
-)
-_TOO_LONG_CODES = frozenset({"context_length_exceeded", "exceed_context_size_error"})
-"""OpenAI's code and its many imitators'; the `type` of llama.cpp, whose `code` is a number."""
 _SHOWN = 600
 _PLAIN_CODE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 """A code that names something; whatever else a server puts there may be anything."""
@@ -80,7 +74,7 @@ def fault_of(status: int, body: bytes, headers: dict[str, str], secrets: Iterabl
         return QuotaExceeded(message or "The model server is at its limit.", code=code, headers=_kept(headers))
     if _too_long(found) and status >= 400:
         return ContextTooLong(message or "The input is too long for the model.", param="input")
-    if status in (400, 413) and _TOO_LONG.search(message):
+    if status in STATUSES and says_too_long(message):
         return ContextTooLong(message, param="input")
     if status == 404 and (code == "model_not_found" or "model" in message.lower() or not message):
         return UnknownModel(message or f"The model server does not know the model '{model}'.", param="model")
@@ -95,7 +89,7 @@ def fault_in_stream(data: bytes, secrets: Iterable[str]) -> ServerError:
     """The wire error for an error that a server reports inside an answer that it began with status 200."""
     found = _read(data, secrets)
     code, kind = _code(found), found.type or ""
-    if _too_long(found) or _TOO_LONG.search(found.message or ""):
+    if _too_long(found) or says_too_long(found.message or ""):
         return fault_of(400, data, {}, secrets, "")
     if code == "429" or "rate_limit" in f"{code} {kind}" or code == "insufficient_quota":
         return fault_of(429, data, {}, secrets, "")
@@ -119,7 +113,7 @@ def _kept(headers: dict[str, str]) -> dict[str, str]:
 
 
 def _too_long(found: _Error) -> bool:
-    return found.code in _TOO_LONG_CODES or found.type in _TOO_LONG_CODES
+    return found.code in CODES or found.type in CODES
 
 
 def _code(found: _Error) -> str | None:
