@@ -239,7 +239,7 @@ async def documents(
     return result
 
 
-SETS = {
+SETS: dict[str, Callable[[Library, Sequence[Pair], Iterable[str]], Awaitable[dict[str, Scores]]]] = {
     "docstrings": docstrings,
     "documents": documents,
     "documents with headings": partial(documents, name="documents with headings", written=headed, suffix=".md"),

@@ -19,8 +19,8 @@ MISSING = [name for name in NEEDED if importlib.util.find_spec(name) is None]
 PACKAGES = ("asyncio", "email", "http", "importlib", "logging", "unittest", "xml")
 
 SLACK = 0.015
-"""Docstrings differ a little between releases of Python, and one question that moves from rank 1 to 2 is 0.006. By
-ranks, hybrid search falls short of meaning alone by 0.023 here."""
+"""Docstrings differ a little between releases of Python, and one question that moves from rank 1 to 2 is 0.009. By
+ranks, hybrid search falls short of meaning alone by 0.043 here."""
 
 
 def test_scores_are_shares_of_the_questions_and_discounted_by_rank() -> None:
@@ -82,8 +82,8 @@ def test_hybrid_is_best_only_if_it_beats_both_on_every_set() -> None:
 @pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)} (run `treadle setup`)")
 async def test_by_default_meaning_and_words_together_find_more_than_either(tmp_path: Path) -> None:
     every = [pair for package in PACKAGES for pair in pairs(STDLIB / package)]
-    chosen = some([pair for pair in every if len(pair.answer) < 500], 60)
-    assert len(chosen) == 60
+    chosen = some([pair for pair in every if len(pair.answer) < 500], 40)
+    assert len(chosen) == 40
     found = await measure(chosen, tmp_path, ("vector", "keyword", "hybrid"), ("docstrings", "documents"))
     for name, ways in found.items():
         one = max(ways["vector"].ndcg_10, ways["keyword"].ndcg_10)
