@@ -27,8 +27,6 @@ UNKNOWN_IMAGE = 765
 """Of a picture of a square megapixel, where the size is not to be seen: it is somewhere else."""
 BYTES_PER_FILE_TOKEN = 48
 BYTES_PER_AUDIO_TOKEN = 4_800
-SMALL = 4_000
-"""Characters that may be counted on the event loop; more go to a thread."""
 
 
 def texts_of(messages: Iterable[ModelMessage]) -> list[str]:
@@ -60,11 +58,21 @@ def fixed(messages: Sequence[ModelMessage], functions: Sequence[ModelFunction] =
     return total
 
 
+def most_tokens(messages: Sequence[ModelMessage], functions: Sequence[ModelFunction] = ()) -> int:
+    """A bound that needs no counting: no encoding makes more tokens than bytes, and no character has more than four."""
+    total = PER_ANSWER
+    for message in messages:
+        content = message.content
+        if isinstance(content, str) and not message.calls and message.reasoning is None and message.refusal is None:
+            total += PER_MESSAGE + (len(content) if content.isascii() else 4 * len(content))
+        else:
+            total += fixed([message]) + sum(4 * len(text) for text in texts_of([message]))
+    return total + sum(PER_FUNCTION + 4 * len(text) for text in texts_of_functions(functions))
+
+
 async def counted(texts: Sequence[str], count: Count) -> int:
-    """Tokens of all texts together, never on the event loop for long."""
-    if sum(map(len, texts)) <= SMALL:
-        return sum(map(count, texts))
-    return await asyncio.to_thread(lambda: sum(map(count, texts)))
+    """Tokens of all texts together, not on the event loop: the first count loads a vocabulary."""
+    return await asyncio.to_thread(lambda: sum(map(count, texts))) if texts else 0
 
 
 async def context_tokens(messages: Sequence[ModelMessage], functions: Sequence[ModelFunction], count: Count) -> int:

@@ -62,7 +62,7 @@ async def summarize(
 ) -> Written:
     """Notes on `record`, which continue those `so_far`. Whatever the model server refuses is raised."""
     route = await compacting.route()
-    writer = _Writer(route, compacting, instructions)
+    writer = await asyncio.to_thread(_Writer, route, compacting, instructions)
     notes, left = so_far, list(record)
     while left:
         part, rest = await asyncio.to_thread(writer.part, left, notes)

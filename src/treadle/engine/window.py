@@ -10,7 +10,7 @@ import logging
 from collections.abc import Sequence
 
 from treadle.engine.calls import announce, conclude
-from treadle.engine.counting import context_tokens, counted, fixed, texts_of
+from treadle.engine.counting import context_tokens, counted, fixed, most_tokens, texts_of
 from treadle.engine.cut import cut_at
 from treadle.engine.dropping import without_oldest
 from treadle.engine.notes import LARGE, Notes, Summary, kept_inside, said_by_user, standing_in, to_record
@@ -92,23 +92,20 @@ class Window:
         return None
 
     async def _tokens(self, compacting: Compacting) -> int:
-        """Of all messages; 0 if they are certainly under the threshold."""
-        turn = self._turn
-        if not self._known and turn.rounds == 0 and turn.plan.context_tokens:
-            # Reported of the turn before, which leaves what is new in this one.
+        """Of all messages; 0 if they are certainly under the threshold, which most are and which costs no counting."""
+        turn, functions = self._turn, self._turn.plan.tools.functions
+        reported = 0 if self._known or turn.rounds else turn.plan.context_tokens
+        if reported:
+            # Of the turn before, which leaves what is new in this one.
             new = self._render([item for item in turn.plan.inputs if not isinstance(item, OpaqueItem)])
-            self._known = turn.plan.context_tokens + fixed(new) + await counted(texts_of(new), compacting.count)
-            self._since = len(self.messages)
-        new = self.messages[self._since :]
-        texts = texts_of(new)
-        if not self._known:
-            functions = turn.plan.tools.functions
-            most = sum(map(len, texts)) if all(map(str.isascii, texts)) else 4 * sum(map(len, texts))
-            if not functions and most + fixed(new) <= compacting.threshold:
-                return 0  # no encoding makes more tokens than bytes
-            self._known = await context_tokens(self.messages, functions, compacting.count)
         else:
-            self._known += fixed(new) + await counted(texts, compacting.count)
+            new, reported = self.messages[self._since :], self._known
+        if reported + most_tokens(new, () if reported else functions) <= compacting.threshold:
+            return 0
+        if reported:
+            self._known = reported + fixed(new) + await counted(texts_of(new), compacting.count)
+        else:
+            self._known = await context_tokens(self.messages, functions, compacting.count)
         self._since = len(self.messages)
         return self._known
 

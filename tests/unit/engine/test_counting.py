@@ -10,7 +10,7 @@ import time
 import pytest
 from msgspec import Raw
 
-from treadle.engine.counting import UNKNOWN_IMAGE, context_tokens, counted, image_tokens, part_tokens
+from treadle.engine.counting import UNKNOWN_IMAGE, context_tokens, counted, image_tokens, most_tokens, part_tokens
 from treadle.models.tokens import Tokens
 from treadle.ports import AudioPart, FilePart, ImagePart, ModelCall, ModelFunction, ModelMessage, TextPart
 
@@ -86,3 +86,17 @@ async def test_counting_a_long_text_leaves_the_loop_free() -> None:
     await watching
     # CPU time of the loop's own thread: what other threads and processes do must not fail this.
     assert longest < 0.02
+
+
+@pytest.mark.parametrize("text", ["plain words", "会議は火曜日です", "👩‍👩‍👧", "a\x00", ""])
+async def test_no_count_is_over_the_bound(text: str) -> None:
+    tokens = Tokens()
+    messages = [
+        ModelMessage("user", text),
+        ModelMessage("assistant", text, calls=[ModelCall("call_1", "look", text)]),
+        ModelMessage("user", [TextPart(text), ImagePart(png(512, 512))]),
+    ]
+    functions = [ModelFunction(name="look", description=text)]
+    for name in ("gpt-4o", "gpt-4", "never-heard-of"):
+        counted_all = await context_tokens(messages, functions, lambda one, name=name: tokens.count(one, name))
+        assert counted_all <= most_tokens(messages, functions)
