@@ -125,8 +125,8 @@ _PROMISES: dict[str, str] = {
     "prompt-versions": "The version that is named, or else the default one, is used; earlier turns stay as they were.",
     "prompt-once": "A prompt counts for the response it is given with, and is not carried into the next turn.",
     "prompt-alone": "Without any input the prompt is the input, and stays in the history.",
-    "prompt-plain": "Values are put in by plain replacement: nothing is evaluated or read again, and lengths are bounded.",
-    "prompt-refused": "A prompt, version, variable or value that cannot be is refused by its path; no address is let through.",
+    "prompt-plain": "Values are put in by plain replacement: nothing is evaluated or read again; lengths are bounded.",
+    "prompt-refused": "A prompt, version, variable or value that cannot be is refused by its path.",
     # Long contexts
     "compact-shape": "Compacting keeps the user's messages word for word, and puts one sealed item for all else.",
     "compact-chain": "A compaction is stored, read, continued, compacted again, and not listed among input items.",
