@@ -25,7 +25,9 @@ def worker(arguments: argparse.Namespace) -> int:
         level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
     )
     if settings.background.workers == 0:
-        return _refused("`background.workers` is 0: this worker would do nothing")
+        return _refused(
+            "`background.workers` is 0, so this worker would do nothing; for it alone: TREADLE_BACKGROUND__WORKERS=10"
+        )
     try:
         return asyncio.run(_work(settings))
     except (ServerError, OSError, ValueError) as fault:

@@ -28,4 +28,6 @@ def test_there_are_no_workers_apart_on_sqlite(tmp_path: Path, capsys: pytest.Cap
 def test_a_worker_without_workers_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "treadle.yaml").write_text(f"data_dir: {tmp_path}\nbackground: {{workers: 0}}\n")
     assert main(["worker", "--config", str(tmp_path / "treadle.yaml")]) == 1
-    assert "this worker would do nothing" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "this worker would do nothing" in said
+    assert "TREADLE_BACKGROUND__WORKERS=10" in said, "it says what to do"
