@@ -54,7 +54,7 @@ PRINTED = {
     "MCP servers": r'roll {"sides": 20} (1?[1-9]|[12]0)\nIt gave \1\.\n',
     "Connectors": r"It gave [1-6]\.\n",
     "Approvals": r"May it run roll {}\nIt gave [1-6]\.\n",
-    "Web search": r"Oslo this week https://www\.nrk\.no/oslo\n",
+    "Web search": r"It rains\.\nOslo this week https://www\.nrk\.no/oslo\n",
     "File search": r"Once a month\.\nfilter\.txt 12\n",
     "Tools of your own": r"It is noon\.\n",
 }
