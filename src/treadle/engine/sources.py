@@ -106,8 +106,10 @@ def _resolve(declaration: McpDeclaration, at: str, rules: RemoteRules) -> Remote
     if declaration.connector_id is not None:
         connector = rules.connectors.get(declaration.connector_id)
         if connector is None:
+            known = ", ".join(sorted(rules.connectors)) or "none"
             raise InvalidRequest(
-                f"Connector '{declaration.connector_id[:128]}' is not configured.", param=f"{at}.connector_id"
+                f"Connector '{declaration.connector_id[:128]}' is not configured. Configured are: {known}.",
+                param=f"{at}.connector_id",
             )
         headers = dict(connector.headers) | headers
     elif rules.guard is not None:
