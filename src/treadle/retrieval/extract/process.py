@@ -10,6 +10,7 @@ import sys
 import tempfile
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Self
 
@@ -22,6 +23,7 @@ log = logging.getLogger(__name__)
 
 _MODULE = "treadle.retrieval.extract.worker"
 _START_SECONDS = 60.0
+_DYING_SECONDS = 2.0
 _PIPE_BUFFER = 1024 * 1024
 """Bytes of answers that are taken from the process before somebody asks for them; twice that at most."""
 
@@ -127,6 +129,10 @@ class ReadingProcess:
     async def _death(self, order: Order) -> ServerError:
         if self._was_killed:
             return Stopping()
+        # It is about to end by itself. To kill it now could take the reason from the event loop: Popen reaps first.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_DYING_SECONDS):
+                await self._reaped()
         await self.end()
         code = self._process.returncode or 0
         if sys.platform != "win32" and code == -signal.SIGXCPU:
@@ -144,6 +150,9 @@ class ReadingProcess:
     async def end(self) -> None:
         """Kills and reaps."""
         self.kill()
+        await self._reaped()
+
+    async def _reaped(self) -> None:
         # asyncio waits for the pipe as well, and does not see its end before what is in it was taken.
         while (
             self._process.stdout is not None and not self._is_awaited and await self._process.stdout.read(_PIPE_BUFFER)
