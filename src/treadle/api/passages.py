@@ -232,8 +232,9 @@ def _fused(lists: dict[str, _Lists], number: int, order: Ranking, chunks: dict[K
     def merged(by_store: dict[str, list[list[Hit]]]) -> list[Scored[Key]]:
         found: list[Scored[Key]] = []
         for store, of_queries in by_store.items():
+            files = lists[store].listing.files
             for hit in of_queries[number] if of_queries else ():
-                file = lists[store].listing.files.get(hit.file)
+                file = files.get(hit.file)
                 if file is None:
                     continue  # removed, or not completed yet
                 key = (store, hit.file, hit.chunk.number)
