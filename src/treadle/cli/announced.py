@@ -3,17 +3,52 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 
 import uvicorn
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 GRACEFUL_SECONDS = 5
 LAST_WORDS_SECONDS = 3
 """After that, how long the requests that were ended may take to tell their clients."""
 
 _LOOK_SECONDS = 0.05
+
+
+class Starting:
+    """An app whose word on why it cannot start is kept, in the place of uvicorn's lines about it."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self.why = ""
+        """In one line; empty unless the app said that it cannot start."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def heard(message: Message) -> None:
+            if message["type"] == "lifespan.startup.failed":
+                self.why = " ".join(message.get("message", "").split()) or "the server cannot start"
+                message = {"type": message["type"]}
+            await send(message)
+
+        await self._app(scope, receive, heard if scope["type"] == "lifespan" else send)
+
+    @contextmanager
+    def speaking(self) -> Iterator[None]:
+        """Keeps uvicorn from saying it, too."""
+
+        def unsaid(_: logging.LogRecord) -> bool:
+            return not self.why
+
+        logger = logging.getLogger("uvicorn.error")
+        logger.addFilter(unsaid)
+        try:
+            yield
+        finally:
+            logger.removeFilter(unsaid)
 
 
 class AnnouncedServer(uvicorn.Server):

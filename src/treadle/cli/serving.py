@@ -13,7 +13,7 @@ from starlette.types import ASGIApp
 
 from treadle import __version__
 from treadle.cli import embedded
-from treadle.cli.announced import GRACEFUL_SECONDS, LAST_WORDS_SECONDS, AnnouncedServer
+from treadle.cli.announced import GRACEFUL_SECONDS, LAST_WORDS_SECONDS, AnnouncedServer, Starting
 from treadle.cli.check import data_folder
 from treadle.cli.hints import Hints, look_around
 from treadle.cli.invocation import with_port
@@ -68,8 +68,9 @@ def serve_app(
 
     What `look` finds is printed under the banner when it is known.
     """
+    starting = Starting(app)
     config = uvicorn.Config(
-        app,
+        starting,
         loop="uvloop" if sys.platform != "win32" else "asyncio",
         http=Protocol,
         ws=WebSocketProtocol,
@@ -93,13 +94,14 @@ def serve_app(
 
     server = AnnouncedServer(config, lambda: print(banner(settings, url), flush=True), tell)
     try:
-        server.run(sockets=sockets)
+        with starting.speaking():
+            server.run(sockets=sockets)
     except KeyboardInterrupt:
         # uvicorn has shut down in order and hands the signal on.
         return 130
     except SystemExit:
-        # The app could not start and has said why; uvicorn would end with a code of its own.
-        return 1
+        # The app could not start; uvicorn would end with a code of its own.
+        return _refused(starting.why or "the server cannot start")
     finally:
         for one in sockets:
             one.close()

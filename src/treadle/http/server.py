@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -18,6 +19,8 @@ from treadle.http.bodies import Paced
 from treadle.http.endpoints import Action, Endpoint
 from treadle.http.replies import internal, refusal, refused_handshake
 from treadle.ids import new_id
+
+log = logging.getLogger("treadle.http")
 
 Lifespan = Callable[[], Awaitable[None]]
 
@@ -137,8 +140,9 @@ class Server:
         await receive()
         try:
             await self._start()
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is said, and the process ends
-            await send({"type": "lifespan.startup.failed", "message": str(error)})
+        except Exception as error:  # whatever it is, it is said, and the process ends
+            log.debug("the start failed", exc_info=True)
+            await send({"type": "lifespan.startup.failed", "message": str(error) or type(error).__name__})
             return
         await send({"type": "lifespan.startup.complete"})
         await receive()

@@ -149,6 +149,18 @@ def test_a_data_folder_that_cannot_be_made_gives_one_plain_line(
     assert err.count("\n") == 1
 
 
+def test_a_start_that_fails_once_the_server_runs_gives_one_plain_line(bare: Path) -> None:
+    (bare / "data").mkdir()
+    (bare / "data" / "treadle.sqlite3").write_bytes(b"this is no database, but has the length of one" * 100)
+    command = [sys.executable, "-m", "treadle", "serve", "--port", "0"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, cwd=bare, check=False)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert "database" in done.stderr
+
+
 def test_a_damaged_key_file_gives_one_plain_line(bare: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (bare / "data").mkdir()
     (bare / "data" / "secret.key").write_bytes(b"short")
