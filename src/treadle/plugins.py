@@ -26,24 +26,36 @@ if TYPE_CHECKING:
 
     import aiohttp
 
+    from treadle.ports import Extractor
+
 TOOLS = "treadle.tools"
 SEARCH = "treadle.search"
 MODELS = "treadle.models"
+VECTOR = "treadle.vector"
+BLOBS = "treadle.blobs"
+EXTRACT = "treadle.extract"
 
 METHODS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         TOOLS: ("declare", "run", "exclusive"),
         SEARCH: ("search",),
         MODELS: ("capabilities", "stream", "models"),
+        VECTOR: ("add", "publish", "remove", "drop", "nearest", "matching", "read"),
+        BLOBS: ("put", "read", "delete", "stored"),
+        EXTRACT: ("chunks", "text"),
     }
 )
-"""The groups, each with what an object must have that goes for its port: ServerTool, WebSearch, ChatModel."""
+"""The groups, each with what an object must have that goes for its port: ServerTool, WebSearch, ChatModel, VectorIndex,
+Blobs, Extractor."""
 
 OPEN_SECONDS = 30.0
 """How long a plug-in may take to open; the server is not ready before."""
 
 TOOL_TYPES = HOSTED | {"function", "custom", "namespace"}
 """Types of tools that have a meaning already. Dispatch asks the built-in ones first, so a plug-in would never be."""
+
+INDEXES = ("sqlite", "pgvector", "qdrant")
+"""The vector indexes that come with Treadle, which open when they are first used and so are no plug-ins."""
 
 _OURS = "treadle"
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
@@ -77,6 +89,8 @@ class PluginServices:
     """Goes to public addresses, to those in the plug-in's own section, and to what `outgoing.allow` lists. Closed after
     everything that `on_stop` was told."""
     log: logging.Logger
+    documents: Extractor
+    """What reads documents without plug-ins: for readers that turn what it does not know into what it does."""
     stopping: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
 
     def on_stop(self, close: Callable[[], Awaitable[None]]) -> None:
@@ -182,6 +196,8 @@ def _standing(offer: Offer, offers: Sequence[Offer], allowed: Sequence[str]) -> 
         return Standing(offer, "refused", "a name has letters, digits, `-` and `_`, and is not `allowed`")
     if offer.group == TOOLS and offer.name in TOOL_TYPES:
         return Standing(offer, "refused", f"`{offer.name}` is the type of a built-in tool")
+    if offer.group == VECTOR and offer.name in INDEXES:
+        return Standing(offer, "refused", f"`{offer.name}` is an index that comes with Treadle")
     if any(other.built_in for other in namesakes):
         return Standing(offer, "refused", f"`{offer.name}` is the name of a plug-in that comes with Treadle")
     if offer.name not in allowed:

@@ -12,6 +12,7 @@ import pytest
 from treadle.app.files import FileStorage
 from treadle.backends.blobs_s3 import S3Blobs
 from treadle.errors import InvalidRequest
+from treadle.ports import Blobs
 from treadle.settings import load
 from treadle.store.connect import connect
 from treadle.testing.server import RunningServer, settings_for
@@ -45,11 +46,15 @@ def test_the_example_runs_as_written(tmp_path: Path) -> None:
     assert (tmp_path / "copy.pdf").read_bytes() == b"A report that is really text."
 
 
+def _unplugged() -> Blobs:
+    raise AssertionError("no plug-in is asked for")
+
+
 def storage(folder: Path, lines: str) -> FileStorage:
     file = folder / "treadle.yaml"
     file.write_text(f"data_dir: {folder}\n{lines}")
     settings = load(file, environ={"S3_SECRET": "hidden"}).require()
-    return FileStorage(settings, connect(str(folder / "treadle.sqlite3")))
+    return FileStorage(settings, connect(str(folder / "treadle.sqlite3")), _unplugged)
 
 
 async def test_the_configuration_is_taken(tmp_path: Path) -> None:

@@ -13,11 +13,13 @@ from typing import Any
 import pytest
 
 from tests.plugin_kit import TOOL, installed
-from treadle.app.plugins import hosts_in
+from treadle.app.plugins import OpenPlugins, hosts_in
 from treadle.cli.main import main
+from treadle.errors import InvalidRequest
 from treadle.plugins import SEARCH, survey
-from treadle.settings import Loaded, load
+from treadle.settings import Knowledge, Loaded, Settings, load
 from treadle.settings.explain import explain
+from treadle.settings.files import Files
 from treadle.settings.plugins import SEARCHES
 
 Install = Callable[..., Path]
@@ -211,6 +213,50 @@ def test_a_search_service_is_one_of_ours_or_a_plug_in_that_may_run(install: Inst
     assert kind("finder") == ["web_search.kind"]
     assert kind("greeter", "greeter") == ["web_search.kind"]
     assert kind("finder", "finder", key="k") == ["web_search.kind"]
+
+
+CHOICES = {
+    "treadle.vector": ("knowledge.index", "index_url"),
+    "treadle.extract": ("knowledge.extractor", ""),
+    "treadle.blobs": ("files.blobs", "url"),
+}
+
+
+@pytest.mark.parametrize("group", CHOICES)
+def test_parts_under_vector_stores_and_files_are_ours_or_plug_ins_that_may_run(install: Install, group: str) -> None:
+    path, beside = CHOICES[group]
+    install(entry_points={group: {"shelf": "acme_tools:Greeter"}, **ONE})
+    section, _, setting = path.partition(".")
+
+    def chosen(name: str, *allowed: str, **more: str) -> list[str]:
+        overrides = {"plugins": {"allowed": list(allowed)}, section: {setting: name, **more}}
+        return [str(fault) for fault in load(environ={}, overrides=overrides).faults]
+
+    assert chosen("shelf", "shelf") == []
+    ours = "one of `sqlite`, `pgvector`, `qdrant`" if group == "treadle.vector" else "empty"
+    assert chosen("shelf") == [f"{path}: must be {ours}, not `shelf`; plug-ins: see `plugins.allowed` (argument)"]
+    (fault,) = chosen("greeter", "greeter")
+    assert fault.startswith(f"{path}: must be ")
+    if beside:
+        (fault,) = chosen("shelf", "shelf", **{beside: "s3://here"})
+        assert fault == (
+            f"{path}: the plug-in `shelf` has its address and key in its own section, `plugins.shelf` (argument)"
+        )
+
+
+def test_a_plug_in_cannot_take_the_name_of_our_indexes(install: Install) -> None:
+    install(entry_points={"treadle.vector": {"qdrant": "acme_tools:Greeter"}})
+    assert standing("qdrant", "qdrant") == ("refused", "`qdrant` is an index that comes with Treadle")
+
+
+def test_what_a_setting_names_and_is_not_there_is_told_at_the_start() -> None:
+    for section, path in (
+        ({"knowledge": Knowledge(index="shelf")}, "knowledge.index"),
+        ({"knowledge": Knowledge(extractor="shelf")}, "knowledge.extractor"),
+        ({"files": Files(blobs="shelf")}, "files.blobs"),
+    ):
+        with pytest.raises(InvalidRequest, match=rf"`{path}`: there is no plug-in `shelf`\.$"):
+            OpenPlugins(Settings(**section)).wanted()  # type: ignore[arg-type]
 
 
 def test_models_of_a_plug_in_cannot_hide_those_of_a_provider(install: Install) -> None:

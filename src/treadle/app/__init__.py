@@ -135,13 +135,13 @@ class Services:
         self._settings = settings
         url = settings.store.url or str(data / "treadle.sqlite3")
         self._database = connect(url, connections=settings.store.connections)
-        self.files = FileStorage(settings, self._database)
+        self._plugins = plugins = OpenPlugins(settings)
+        self.files = FileStorage(settings, self._database, plugins.blobs)
         self._tasks = Tasks()
         self._renewal: asyncio.Task[None] | None = None
         self._session: aiohttp.ClientSession | None = None
         self._pool: McpPool | None = None
         self._outgoing: OutgoingSession | None = None
-        self._plugins = OpenPlugins(settings)
         self._given_tools = server_tools
         self._tools = dict(server_tools)
         weights = WeightStore(data)
@@ -222,6 +222,7 @@ class Services:
             self._database,
             self.files,
             self.router,
+            plugins,
             embedding_model=embedding_model,
             watched=self.observing.searches,
         )
@@ -247,7 +248,6 @@ class Services:
 
     async def _open(self) -> None:
         await self._database.start()
-        self.files.start()
         self._session = open_session()
         for name, provider in self._settings.models.items():
             self.router.add(_entry(name, provider, self._session))
@@ -255,6 +255,7 @@ class Services:
             model = EmbeddedModel(self._local, self._session)
             self.router.add(ProviderEntry(EMBEDDED, model, raw=model, closed_list=True, embedded=True))
         await self._start_tools(self._session)
+        self.files.start()
         self.knowledge.start()
         self._renewal = asyncio.create_task(self._renew())
         self.background.start()
@@ -289,6 +290,7 @@ class Services:
             self._renewal.cancel()
         await self._tasks.join(_JOIN_SECONDS)
         await self.knowledge.stop()
+        await self.files.stop()
         await self._plugins.close()
         if self._pool is not None:
             await self._pool.close()
@@ -298,7 +300,6 @@ class Services:
             await self._session.close()
         await self._local.stop()
         await self._minilm.close()
-        await self.files.stop()
         await self._database.close()
         await self.observing.close()
 

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from treadle.api.file_sweep import FileSweep
 from treadle.api.files import FileService
+from treadle.app.plugged import PluggedBlobs
 from treadle.backends.blobs_local import LocalBlobs
 from treadle.backends.blobs_s3 import S3Blobs, S3Place
 from treadle.errors import InvalidRequest
@@ -23,10 +24,11 @@ from treadle.store.files import SqlFiles
 class FileStorage:
     """Made without I/O. `start` needs the open database, and `stop` comes before it closes."""
 
-    def __init__(self, settings: Settings, database: Database) -> None:
+    def __init__(self, settings: Settings, database: Database, plugged: Callable[[], Blobs]) -> None:
+        """`plugged` gives the blobs if a plug-in keeps them."""
         given = settings.files
         self.rows = SqlFiles(database)
-        self.blobs, self._close = blobs_of(settings)
+        self.blobs, self._close = blobs_of(settings, plugged)
         self.service = FileService(
             self.rows, self.blobs, max_bytes=given.max_bytes, kept_seconds=given.kept_days * 86_400
         )
@@ -43,9 +45,11 @@ class FileStorage:
         await self._close()
 
 
-def blobs_of(settings: Settings) -> tuple[Blobs, Callable[[], Awaitable[None]]]:
-    """The blobs that `files.url` names, and what lets go of them. InvalidRequest if it names none."""
+def blobs_of(settings: Settings, plugged: Callable[[], Blobs]) -> tuple[Blobs, Callable[[], Awaitable[None]]]:
+    """The blobs that the settings name, and what lets go of them. InvalidRequest if they name none."""
     given = settings.files
+    if given.blobs:
+        return PluggedBlobs(plugged), _nothing
     if not given.url:
         local = LocalBlobs(Path(settings.data_dir) / "blobs")
         return local, local.close
@@ -66,3 +70,7 @@ def blobs_of(settings: Settings) -> tuple[Blobs, Callable[[], Awaitable[None]]]:
         )
     )
     return remote, remote.close
+
+
+async def _nothing() -> None:
+    """A plug-in closes itself."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from treadle import ports
+from treadle.app.plugged import PluggedIndex
 from treadle.errors import InvalidRequest, ServerError
 from treadle.ports import Collection, Hit, IndexedChunk, VectorIndex
 from treadle.settings import Settings
@@ -84,10 +85,11 @@ class LazyIndex(ports.VectorIndex):
             return self._index
 
 
-def index_of(settings: Settings) -> LazyIndex:
-    """The index that `knowledge.index` names. InvalidRequest if its address is missing."""
+def index_of(settings: Settings, plugged: Callable[[], VectorIndex]) -> LazyIndex:
+    """The index that `knowledge.index` names, which `plugged` gives if it is a plug-in's. InvalidRequest if its address
+    is missing."""
     given = settings.knowledge
-    if given.index != "sqlite" and not given.index_url:
+    if given.index in _NAMES and not given.index_url:
         raise InvalidRequest(f"knowledge.index_url: the address of {_NAMES[given.index]} is needed")
     match given.index:
         case "sqlite":
@@ -97,6 +99,8 @@ def index_of(settings: Settings) -> LazyIndex:
             return LazyIndex(lambda: _pgvector(given.index_url))
         case "qdrant":
             return LazyIndex(lambda: _qdrant(given.index_url, given.index_key))
+        case name:
+            return LazyIndex(lambda: PluggedIndex(name, plugged))
 
 
 def _sqlite(path: Path, cache_bytes: int) -> OpenIndex:

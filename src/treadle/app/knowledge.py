@@ -17,6 +17,7 @@ from treadle.api.vector_stores import VectorStoreService
 from treadle.api.vectors import TextVectors
 from treadle.app.files import FileStorage
 from treadle.app.index import index_of
+from treadle.app.plugins import OpenPlugins
 from treadle.engine.fusion import RankingDefaults
 from treadle.errors import InvalidRequest
 from treadle.http.endpoints import Endpoint
@@ -25,8 +26,6 @@ from treadle.http.routes.vector_io import VectorIoRoutes
 from treadle.http.routes.vector_stores import VectorStoreRoutes
 from treadle.models.rerank import RemoteReranker
 from treadle.ports import PassageSearch, Router
-from treadle.retrieval.documents import DocumentReader
-from treadle.retrieval.extract.frames import Bounds
 from treadle.settings import Settings
 from treadle.store.db import Database
 from treadle.store.ingestion import SqlIngestionQueue
@@ -36,8 +35,8 @@ from treadle.wire.vector_stores import StaticRules
 
 
 class Knowledge:
-    """Made without I/O. `start` needs the open database; `stop` comes before it closes, so that files which are being
-    indexed are given back for another process."""
+    """Made without I/O. `start` needs the open database and plug-ins; `stop` comes before they close, so that files
+    which are being indexed are given back for another process."""
 
     def __init__(
         self,
@@ -45,6 +44,7 @@ class Knowledge:
         database: Database,
         storage: FileStorage,
         router: Router,
+        plugins: OpenPlugins,
         *,
         embedding_model: str,
         watched: Callable[[PassageSearch], PassageSearch],
@@ -54,10 +54,8 @@ class Knowledge:
         rules = _sizes(settings)
         stores, files = SqlVectorStores(database), SqlStoreFiles(database)
         vectors = TextVectors(EmbeddingService(router))
-        self._index = index = index_of(settings)
-        self.extractor = DocumentReader(
-            bounds=Bounds(seconds=given.extract_seconds, memory_mb=given.extract_memory_mb), processes=given.workers
-        )
+        self._index = index = index_of(settings, plugins.index)
+        self.extractor = plugins.extractor()
         self._ingestion = Ingestion(
             SqlIngestionQueue(database),
             storage.blobs,
@@ -107,7 +105,6 @@ class Knowledge:
 
     async def stop(self) -> None:
         await self._ingestion.stop()
-        await self.extractor.close()
         await self._index.close()
 
 

@@ -5,31 +5,56 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack
-from typing import cast
+from typing import TypeVar, cast
 from urllib.parse import urlsplit
 
 import aiohttp
 import msgspec
 
 from treadle.access.netguard import OutgoingGuard
+from treadle.app.plugged import PluggedExtractor
 from treadle.backends.outgoing import guarded_session
 from treadle.errors import InvalidRequest
-from treadle.plugins import SEARCH, TOOLS, Offer, PluginServices, load, opened, survey
-from treadle.ports import ChatModel, ServerTool, WebSearch
+from treadle.plugins import (
+    BLOBS,
+    EXTRACT,
+    INDEXES,
+    MODELS,
+    SEARCH,
+    TOOLS,
+    VECTOR,
+    Offer,
+    PluginServices,
+    load,
+    opened,
+    survey,
+)
+from treadle.ports import Blobs, ChatModel, Extractor, ServerTool, VectorIndex, WebSearch
+from treadle.retrieval.documents import Bounds, DocumentReader
 from treadle.settings import Settings
+
+T = TypeVar("T")
 
 
 class OpenPlugins:
-    """The plug-ins of one server: all that `plugins.allowed` names, and the search service that `web_search` names."""
+    """The plug-ins of one server: all that `plugins.allowed` names. A search service, an index, and what keeps files or
+    reads documents has to be named by its setting, too."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        given = settings.knowledge
+        bounds = Bounds(seconds=given.extract_seconds, memory_mb=given.extract_memory_mb)
+        self.documents = DocumentReader(bounds, processes=given.workers)
+        """Reads what needs no plug-in."""
         self._stack = AsyncExitStack()
         self.tools: dict[str, ServerTool] = {}
         """By the type under which requests declare them."""
         self.models: dict[str, ChatModel] = {}
         """By the name that stands before the slash in their ids."""
         self.search: WebSearch | None = None
+        self._index: VectorIndex | None = None
+        self._blobs: Blobs | None = None
+        self._extractor: Extractor | None = None
 
     async def open(self, session: aiohttp.ClientSession, taken: Mapping[str, ServerTool]) -> None:
         """Opens them, in the order of their names. `session` serves those that come with Treadle; `taken` are tools
@@ -40,21 +65,33 @@ class OpenPlugins:
             await self.open_one(offer, session)
 
     def wanted(self) -> list[Offer]:
-        """What is to be opened. InvalidRequest for a search service that is not there."""
-        allowed, kind = self._settings.plugins.allowed, self._settings.web_search.kind
-        if not allowed and not kind:
+        """What is to be opened. InvalidRequest for one that a setting names and that is not there."""
+        allowed, chosen = self._settings.plugins.allowed, chosen_by(self._settings)
+        if not allowed and not any(name for _, name in chosen.values()):
             return []
         usable = [one.offer for one in survey(allowed) if one.state in ("allowed", "built in")]
-        found = [
-            offer
-            for offer in usable
-            if (offer.name == kind if offer.group == SEARCH else not offer.built_in or offer.name in allowed)
-        ]
-        if kind and not any(offer.group == SEARCH for offer in found):
-            raise InvalidRequest(
-                f"`web_search.kind`: there is no plug-in `{kind}`. If it comes with Treadle, install that again."
-            )
+        found: list[Offer] = []
+        for offer in usable:
+            _, name = chosen.get(offer.group, ("", offer.name))
+            if offer.name == name and (not offer.built_in or offer.group == SEARCH or name in allowed):
+                found.append(offer)
+        for group, (path, name) in chosen.items():
+            if name and not any(offer.group == group for offer in found):
+                again = " If it comes with Treadle, install that again." if group == SEARCH else ""
+                raise InvalidRequest(f"`{path}`: there is no plug-in `{name}`.{again}")
         return found
+
+    def index(self) -> VectorIndex:
+        return _there(self._index)
+
+    def blobs(self) -> Blobs:
+        return _there(self._blobs)
+
+    def extractor(self) -> Extractor:
+        """What reads documents: it can be had before the plug-ins are open, and works once they are."""
+        if not self._settings.knowledge.extractor:
+            return self.documents
+        return PluggedExtractor(lambda: _there(self._extractor))
 
     async def open_one(self, offer: Offer, session: aiohttp.ClientSession) -> None:
         """One of those wanted. BrokenPlugin, or InvalidRequest naming the setting."""
@@ -62,25 +99,47 @@ class OpenPlugins:
         if offer.built_in:
             given = self._settings.web_search
             config = msgspec.convert({"url": given.url, "key": given.key}, load(offer).Config)
-            found = await opened(offer, config, PluginServices(session, log))
+            found = await opened(offer, config, PluginServices(session, log, self.documents))
         else:
             config = self._settings.plugins.configs[offer.name]
             guard = OutgoingGuard([*self._settings.outgoing.allow, *hosts_in(config)])
-            services = PluginServices(guarded_session(guard), log)
+            services = PluginServices(guarded_session(guard), log, self.documents)
             self._stack.push_async_callback(_ended, services)
             found = await opened(offer, config, services)
+        self._take(offer, found)
+
+    def _take(self, offer: Offer, found: object) -> None:
         # What the port needs was looked for when it was opened; its types are its author's to check.
-        match offer.group:
-            case "treadle.tools":
-                self.tools[offer.name] = cast("ServerTool", found)
-            case "treadle.models":
-                self.models[offer.name] = cast("ChatModel", found)
-            case _:
-                self.search = cast("WebSearch", found)
+        if offer.group == TOOLS:
+            self.tools[offer.name] = cast("ServerTool", found)
+        elif offer.group == MODELS:
+            self.models[offer.name] = cast("ChatModel", found)
+        elif offer.group == SEARCH:
+            self.search = cast("WebSearch", found)
+        elif offer.group == VECTOR:
+            self._index = cast("VectorIndex", found)
+        elif offer.group == BLOBS:
+            self._blobs = cast("Blobs", found)
+        else:
+            self._extractor = cast("Extractor", found)
 
     async def close(self) -> None:
         """Lets each end its work, last opened first."""
-        await self._stack.aclose()
+        try:
+            await self._stack.aclose()
+        finally:
+            await self.documents.close()
+
+
+def chosen_by(settings: Settings) -> dict[str, tuple[str, str]]:
+    """The groups of which one plug-in at most is at work: the setting that names it, and its name or nothing."""
+    index = settings.knowledge.index
+    return {
+        SEARCH: ("web_search.kind", settings.web_search.kind),
+        VECTOR: ("knowledge.index", "" if index in INDEXES else index),
+        EXTRACT: ("knowledge.extractor", settings.knowledge.extractor),
+        BLOBS: ("files.blobs", settings.files.blobs),
+    }
 
 
 def hosts_in(config: object) -> Iterator[str]:
@@ -101,6 +160,13 @@ def hosts_in(config: object) -> Iterator[str]:
     elif isinstance(config, list | tuple | set | frozenset):
         for value in config:
             yield from hosts_in(value)
+
+
+def _there(part: T | None) -> T:
+    """Asked for before the plug-ins are open, or after they were closed, only by mistake."""
+    if part is None:
+        raise RuntimeError("the plug-in is not open")
+    return part
 
 
 async def _ended(services: PluginServices) -> None:

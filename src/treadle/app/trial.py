@@ -17,7 +17,7 @@ from treadle.app.plugins import OpenPlugins
 from treadle.errors import RemoteFault, ServerError, StorageFault, ToolFault
 from treadle.models.upstream import open_session
 from treadle.plugins import SEARCH, BrokenPlugin
-from treadle.ports import RemoteServer, SearchQuery
+from treadle.ports import Blobs, RemoteServer, SearchQuery
 from treadle.settings import Connector, Settings
 from treadle.store.connect import is_postgres, look
 from treadle.tools.mcp.pool import McpPool
@@ -54,7 +54,7 @@ async def try_app(settings: Settings, *, compose: bool = True, search_seconds: f
         waits.append(_plugins(settings))
     if settings.connectors:
         waits.append(_connectors(settings))
-    if settings.files.url:
+    if settings.files.url and not settings.files.blobs:
         waits.append(_objects(settings))
     for part in await asyncio.gather(*waits):
         found += part
@@ -111,8 +111,8 @@ async def _looked_up(allow: list[str]) -> list[Trial]:
 async def _search(settings: Settings, seconds: float) -> list[Trial]:
     """One real search."""
     given = settings.web_search
+    plugins = OpenPlugins(settings)
     async with open_session() as session:
-        plugins = OpenPlugins(settings)
         try:
             for offer in plugins.wanted():
                 if offer.group == SEARCH:
@@ -159,7 +159,7 @@ async def _plugins(settings: Settings) -> list[Trial]:
 async def _objects(settings: Settings) -> list[Trial]:
     """Whether the bucket can be listed. Nothing in it is touched."""
     try:
-        blobs, close = blobs_of(settings)
+        blobs, close = blobs_of(settings, _unplugged)
     except ServerError as fault:
         return [] if "files.url" in fault.message else [_blamed(fault.message, "files")]  # the composition told of it
     try:
@@ -173,6 +173,10 @@ async def _objects(settings: Settings) -> list[Trial]:
     finally:
         await close()
     return [Trial("files.url", f"{settings.files.url} answers")]
+
+
+def _unplugged() -> Blobs:
+    raise NotImplementedError("blobs of plug-ins are not tried")
 
 
 def _part(url: str, message: str) -> str:

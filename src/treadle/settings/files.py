@@ -20,6 +20,7 @@ class Files(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
             "folder `blobs` in the data folder."
         ),
     ] = ""
+    blobs: Annotated[str, Doc(description="The plug-in that keeps the bytes. Empty: they are where `url` says.")] = ""
     endpoint: Annotated[
         str, Doc(description="Address of an S3-compatible store that is not Amazon's, such as https://minio.lan:9000.")
     ] = ""

@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import msgspec
 
-from treadle.plugins import MODELS, SEARCH, BrokenPlugin, Standing, load, reason, survey
+from treadle.plugins import (
+    BLOBS,
+    EXTRACT,
+    INDEXES,
+    MODELS,
+    SEARCH,
+    VECTOR,
+    BrokenPlugin,
+    Standing,
+    load,
+    reason,
+    survey,
+)
 from treadle.settings.build import Builder
 from treadle.settings.tree import Branch, Fault, Origin, Value, did_you_mean, join, origin_of
 
@@ -23,6 +35,17 @@ _WHERE = f"{_SECTION}.{_ALLOWED}"
 _SECRET = re.compile(r"(^|_)(key|token|secret|password|passphrase|credentials?|authorization|headers?)$", re.IGNORECASE)
 SEARCHES = ("searxng", "brave", "tavily", "exa", "duckduckgo")
 """The search services that come with Treadle."""
+
+
+class _Choice(NamedTuple):
+    """A setting at `path` whose `value` is one of `ours`, which come with Treadle, or a plug-in of the group. `beside`:
+    whether settings are given that only ours understand."""
+
+    group: str
+    path: str
+    value: str
+    ours: tuple[str, ...]
+    beside: bool
 
 
 class Plugins(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -68,7 +91,8 @@ def complete_plugins(settings: Settings, sections: Branch, builder: Builder) -> 
         elif node is not None:
             message = "comes with Treadle and is configured elsewhere, a search service under `web_search`"
             faults.append(Fault(join(_SECTION, name), message, origin_of(node)))
-    faults += _search(settings, running, builder.origins)
+    for choice in _choices(settings):
+        faults += _chosen(choice, running, builder.origins)
     for name, standing in running.items():
         if standing.offer.group == MODELS and (name in settings.models or name == "local"):
             message = f"the plug-in {standing.offer} has the name of another provider of models"
@@ -105,19 +129,31 @@ def _configure(settings: Settings, standing: Standing, node: Value | Branch | No
     return found
 
 
-def _search(settings: Settings, running: Mapping[str, Standing], origins: Mapping[str, Origin]) -> Iterator[Fault]:
-    """`web_search.kind` is a service that comes with Treadle or a plug-in that may run."""
-    kind, path = settings.web_search.kind, "web_search.kind"
-    others = [name for name, standing in running.items() if standing.offer.group == SEARCH and name not in SEARCHES]
-    if kind in ("", *SEARCHES, *others):
-        if kind in others and (settings.web_search.url or settings.web_search.key):
-            message = f"the plug-in `{kind}` has its address and key in its own section, `{join(_SECTION, kind)}`"
-            yield Fault(path, message, origins.get(path, Origin("default")))
+def _choices(settings: Settings) -> Iterator[_Choice]:
+    web, files, knowledge = settings.web_search, settings.files, settings.knowledge
+    yield _Choice(SEARCH, "web_search.kind", web.kind, ("", *SEARCHES), bool(web.url or web.key))
+    index = bool(knowledge.index_url or knowledge.index_key)
+    yield _Choice(VECTOR, "knowledge.index", knowledge.index, INDEXES, index)
+    yield _Choice(EXTRACT, "knowledge.extractor", knowledge.extractor, ("",), beside=False)
+    remote = bool(files.url or files.endpoint or files.region or files.key_id or files.key)
+    yield _Choice(BLOBS, "files.blobs", files.blobs, ("",), remote)
+
+
+def _chosen(choice: _Choice, running: Mapping[str, Standing], origins: Mapping[str, Origin]) -> Iterator[Fault]:
+    """What is chosen comes with Treadle, or is a plug-in that may run."""
+    value, path = choice.value, choice.path
+    where = origins.get(path, Origin("default"))
+    others = [name for name, one in running.items() if one.offer.group == choice.group and name not in choice.ours]
+    if value in others and choice.beside:
+        message = f"the plug-in `{value}` has its address and key in its own section, `{join(_SECTION, value)}`"
+        yield Fault(path, message, where)
+    if value in (*choice.ours, *others):
         return
-    known = [*SEARCHES, *others]
-    names = ", ".join(f"`{name}`" for name in known)
-    message = f"must be one of empty, {names}, not `{kind}`{did_you_mean(kind, known)}; plug-ins: see `{_WHERE}`"
-    yield Fault(path, message, origins.get(path, Origin("default")))
+    known = [name for name in (*choice.ours, *others) if name]
+    names = [*(["empty"] if "" in choice.ours else []), *(f"`{name}`" for name in known)]
+    may = f"one of {', '.join(names)}" if len(names) > 1 else names[0]
+    message = f"must be {may}, not `{value}`{did_you_mean(value, known)}; plug-ins: see `{_WHERE}`"
+    yield Fault(path, message, where)
 
 
 def _alike(key: str, name: str) -> bool:

@@ -296,9 +296,15 @@ class Knowledge(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     extract_memory_mb: Annotated[
         int, Doc(description="Most memory that reading one document may take, in MB.", ge=128)
     ] = 1024
+    extractor: Annotated[
+        str, Doc(description="The plug-in that reads documents. Empty: what comes with Treadle reads them.")
+    ] = ""
     index: Annotated[
-        Literal["sqlite", "pgvector", "qdrant"],
-        Doc(description="Where the pieces and their vectors are kept."),
+        str,
+        Doc(
+            description="Where the pieces and their vectors are kept: sqlite, pgvector, qdrant, or the name of a "
+            "plug-in."
+        ),
     ] = "sqlite"
     index_url: Annotated[
         str,

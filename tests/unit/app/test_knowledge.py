@@ -69,7 +69,7 @@ async def test_what_the_index_needs_and_does_not_find_is_named_with_its_extra(
 ) -> None:
     monkeypatch.setattr("treadle.app.index.find_spec", lambda _: None)
     with pytest.raises(IndexNotInstalled, match=r"treadle\[knowledge\]") as fault:
-        await index_of(settings(tmp_path)).drop(PLACE)
+        await index_of(settings(tmp_path), MemoryIndex).drop(PLACE)
     assert fault.value.status == 503
 
 
