@@ -162,7 +162,7 @@ async def recall(
                 scores[~allowed] = -2
             best = set(numpy.argsort(-scores)[:LIMIT].tolist())
             hits = await index.nearest(where, vector, files=chosen, limit=LIMIT)
-            found += len(best & {rows[hit.file, hit.chunk.number] for hit in hits})
+            found += len(best & {rows[hit.file, hit.number] for hit in hits})
         print(f"recall@{LIMIT}, {label:20} {found / LIMIT / len(questions):8.3f}")
 
 

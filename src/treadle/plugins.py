@@ -40,7 +40,7 @@ METHODS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         TOOLS: ("declare", "run", "exclusive"),
         SEARCH: ("search",),
         MODELS: ("capabilities", "stream", "models"),
-        VECTOR: ("add", "publish", "remove", "drop", "nearest", "matching", "read"),
+        VECTOR: ("add", "publish", "remove", "drop", "nearest", "matching", "chunks", "read"),
         BLOBS: ("put", "read", "delete", "stored"),
         EXTRACT: ("chunks", "text"),
     }

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import msgspec
 
@@ -18,6 +19,7 @@ from treadle.engine.fusion import Ranking, RankingDefaults, Scored, best_of, ble
 from treadle.errors import ServerError, StorageFault, UnknownModel
 from treadle.ports import (
     Chunk,
+    Collection,
     Hit,
     Passage,
     PassageQuery,
@@ -42,6 +44,8 @@ too short loses hits that are middling in both: 50 found less (docs/retrieval.md
 RERANKED = 4
 """Hits that a reranker sees, as a multiple of those that are wanted."""
 
+T = TypeVar("T")
+
 Key = tuple[str, str, int]
 """Store, file and number of a chunk."""
 
@@ -65,6 +69,7 @@ class FoundChunks(msgspec.Struct):
 class _Lists(msgspec.Struct):
     """What one store has for each query, by meaning and by words; empty lists for what the mode does not ask for."""
 
+    collection: Collection
     listing: Listing
     nearest: list[list[Hit]]
     matching: list[list[Hit]]
@@ -122,16 +127,40 @@ class PassageService(ports.PassageSearch):
         rows = await usable_stores(self._stores, scope, ids, self._clock(), "vector_store_ids")
         await self._touch(scope, rows)
         lists, broken = await self._search(scope, rows, query, order)
-        chunks: dict[Key, Found] = {}
-        by_query = [_fused(lists, number, order, chunks) for number in range(len(query.queries))]
+        by_query = [_fused(lists, number, order) for number in range(len(query.queries))]
         hits = by_query[0] if len(by_query) == 1 else best_of(by_query)
+        if not order.neural:
+            hits = kept(hits, order, query.limit)
+        chunks, faults = await self._chunks(lists, hits[: query.limit * RERANKED])
+        hits = [hit for hit in hits if hit.key in chunks]
         if order.neural:
-            hits = await self._reranked(hits[: query.limit * RERANKED], query.queries, order, chunks)
-        found = []
-        for hit in kept(hits, order, query.limit):
-            chunks[hit.key].score = hit.score
-            found.append(chunks[hit.key])
-        return FoundChunks(found, broken)
+            hits = kept(await self._reranked(hits, query.queries, order, chunks), order, query.limit)
+        found = [
+            Found(hit.key[0], lists[hit.key[0]].listing.files[hit.key[1]], chunks[hit.key], hit.score) for hit in hits
+        ]
+        return FoundChunks(found, broken | faults)
+
+    async def _chunks(
+        self, lists: dict[str, _Lists], hits: Sequence[Scored[Key]]
+    ) -> tuple[dict[Key, Chunk], dict[str, str]]:
+        """The chunks of the hits, without those that were removed since, and the stores that failed meanwhile."""
+        keys: dict[str, list[Key]] = {}
+        for hit in hits:
+            keys.setdefault(hit.key[0], []).append(hit.key)
+        results = await asyncio.gather(
+            *(
+                self._index.chunks(lists[store].collection, [(file, number) for _, file, number in of_store])
+                for store, of_store in keys.items()
+            ),
+            return_exceptions=True,
+        )
+        given, broken = _sorted_out(list(keys), results)
+        return {
+            key: chunk
+            for store, chunks in given.items()
+            for key, chunk in zip(keys[store], chunks, strict=True)
+            if chunk is not None
+        }, broken
 
     async def _touch(self, scope: Scope, rows: Sequence[VectorStoreRow]) -> None:
         """Puts the expiry off. A database that only reads for the moment still lets people search."""
@@ -161,19 +190,7 @@ class PassageService(ports.PassageSearch):
             for task in embedded.values():
                 task.cancel()
             await asyncio.gather(*embedded.values(), return_exceptions=True)
-        lists: dict[str, _Lists] = {}
-        faults: dict[str, ServerError] = {}
-        for row, result in zip(rows, results, strict=True):
-            if isinstance(result, _Lists):
-                lists[row.id] = result
-            elif isinstance(result, ServerError):
-                log.warning("vector store %s could not be searched: %s", row.id, result.message)
-                faults[row.id] = result
-            else:
-                raise result
-        if faults and not lists:
-            raise next(iter(faults.values()))
-        return lists, {store: fault.message for store, fault in faults.items()}
+        return _sorted_out([row.id for row in rows], results)
 
     async def _search_one(
         self,
@@ -205,19 +222,19 @@ class PassageService(ports.PassageSearch):
                         *(self._index.nearest(collection, vector, files=files, limit=depth) for vector in vectors)
                     )
                 )
-            return _Lists(listing, nearest, list(await asyncio.gather(*by_words)))
+            return _Lists(collection, listing, nearest, list(await asyncio.gather(*by_words)))
         finally:
             for task in by_words:
                 task.cancel()
             await asyncio.gather(*by_words, return_exceptions=True)
 
     async def _reranked(
-        self, hits: Sequence[Scored[Key]], queries: Sequence[str], order: Ranking, chunks: dict[Key, Found]
+        self, hits: Sequence[Scored[Key]], queries: Sequence[str], order: Ranking, chunks: dict[Key, Chunk]
     ) -> list[Scored[Key]]:
         """The hits by a reranker's judgement of them, the best one over all queries."""
         if not hits:
             return []
-        texts = [chunks[hit.key].chunk.text for hit in hits]
+        texts = [chunks[hit.key].text for hit in hits]
         try:
             scores = await asyncio.gather(*(self._reranker.rerank(order.model, query, texts) for query in queries))
         except UnknownModel as fault:
@@ -226,20 +243,36 @@ class PassageService(ports.PassageSearch):
         return blended(hits, [max(given) for given in zip(*scores, strict=True)], order)
 
 
-def _fused(lists: dict[str, _Lists], number: int, order: Ranking, chunks: dict[Key, Found]) -> list[Scored[Key]]:
-    """The hits of all stores for one query, put together once. Notes in `chunks` what they are."""
+def _sorted_out(stores: Sequence[str], results: Sequence[T | BaseException]) -> tuple[dict[str, T], dict[str, str]]:
+    """What the stores gave, and why others could not. If all failed, the fault of the first is raised."""
+    given: dict[str, T] = {}
+    faults: dict[str, ServerError] = {}
+    for store, result in zip(stores, results, strict=True):
+        if isinstance(result, ServerError):
+            log.warning("vector store %s could not be searched: %s", store, result.message)
+            faults[store] = result
+        elif isinstance(result, BaseException):
+            raise result
+        else:
+            given[store] = result
+    if faults and not given:
+        raise next(iter(faults.values()))
+    return given, {store: fault.message for store, fault in faults.items()}
+
+
+def _fused(lists: dict[str, _Lists], number: int, order: Ranking) -> list[Scored[Key]]:
+    """The hits of all stores for one query, put together once."""
 
     def merged(by_store: dict[str, list[list[Hit]]]) -> list[Scored[Key]]:
         found: list[Scored[Key]] = []
         for store, of_queries in by_store.items():
             files = lists[store].listing.files
-            for hit in of_queries[number] if of_queries else ():
-                file = files.get(hit.file)
-                if file is None:
-                    continue  # removed, or not completed yet
-                key = (store, hit.file, hit.chunk.number)
-                chunks.setdefault(key, Found(store, file, hit.chunk, 0.0))
-                found.append(Scored(key, hit.score))
+            # Files that are missing there were removed, or are not completed yet.
+            found += [
+                Scored((store, hit.file, hit.number), hit.score)
+                for hit in (of_queries[number] if of_queries else ())
+                if hit.file in files
+            ]
         # Lists come best first; only those of several stores have to be put in order.
         return found if len(by_store) == 1 else sorted(found, key=lambda hit: (-hit.score, hit.key))
 

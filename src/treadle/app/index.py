@@ -12,7 +12,7 @@ from typing import Protocol
 from treadle import ports
 from treadle.app.plugged import PluggedIndex
 from treadle.errors import InvalidRequest, ServerError
-from treadle.ports import Collection, Hit, IndexedChunk, VectorIndex
+from treadle.ports import Chunk, Collection, Hit, IndexedChunk, Place, VectorIndex
 from treadle.settings import Settings
 
 _NAMES = {"pgvector": "the Postgres database", "qdrant": "the Qdrant server"}
@@ -71,6 +71,9 @@ class LazyIndex(ports.VectorIndex):
     ) -> list[Hit]:
         return await (await self._opened()).matching(collection, text, files=files, limit=limit)
 
+    async def chunks(self, collection: Collection, places: Sequence[Place]) -> list[Chunk | None]:
+        return await (await self._opened()).chunks(collection, places)
+
     async def read(self, collection: Collection, file: str, *, start: int, limit: int) -> list[IndexedChunk]:
         return await (await self._opened()).read(collection, file, start=start, limit=limit)
 
@@ -105,6 +108,7 @@ def index_of(settings: Settings, plugged: Callable[[], VectorIndex]) -> LazyInde
 
 def _sqlite(path: Path, cache_bytes: int) -> OpenIndex:
     _require("numpy", "knowledge")
+    _require("simsimd", "knowledge")
     from treadle.retrieval.sqlite_numpy import SqliteIndex
 
     return SqliteIndex(path, cache_bytes=cache_bytes)

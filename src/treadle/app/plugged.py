@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from treadle import ports
 from treadle.errors import Internal, ServerError
-from treadle.ports import Chunk, ChunkRules, Collection, Hit, IndexedChunk
+from treadle.ports import Chunk, ChunkRules, Collection, Hit, IndexedChunk, Place
 
 log = logging.getLogger("treadle.plugins")
 
@@ -51,6 +51,9 @@ class PluggedIndex(ports.VectorIndex):
         self, collection: Collection, text: str, *, files: frozenset[str] | None, limit: int
     ) -> list[Hit]:
         return await self._asked(self._index().matching(collection, text, files=files, limit=limit))
+
+    async def chunks(self, collection: Collection, places: Sequence[Place]) -> list[Chunk | None]:
+        return await self._asked(self._index().chunks(collection, places))
 
     async def read(self, collection: Collection, file: str, *, start: int, limit: int) -> list[IndexedChunk]:
         return await self._asked(self._index().read(collection, file, start=start, limit=limit))

@@ -35,6 +35,7 @@ from treadle.ports.knowledge import (
     PassageQuery,
     Passages,
     PassageSearch,
+    Place,
     Reranker,
     VectorIndex,
 )
@@ -201,6 +202,7 @@ __all__ = [
     "PassageQuery",
     "PassageSearch",
     "Passages",
+    "Place",
     "PromptPage",
     "PromptRow",
     "Prompts",

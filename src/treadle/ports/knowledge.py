@@ -147,11 +147,16 @@ class IndexedChunk(msgspec.Struct):
 
 
 class Hit(msgspec.Struct):
-    """A chunk that a search found. `score`: the cosine (-1..1) of a nearest, the BM25 weight (> 0) of a matching."""
+    """Where a search found a chunk: its file, and its number in there. Most hits are never shown, so a hit has no text.
+    `score`: the cosine (-1..1) of a nearest, the BM25 weight (> 0) of a matching."""
 
     file: str
+    number: int
     score: float
-    chunk: Chunk
+
+
+Place = tuple[str, int]
+"""Where a chunk is in a collection: its file, and its number in there."""
 
 
 class VectorIndex(Protocol):
@@ -186,6 +191,10 @@ class VectorIndex(Protocol):
         self, collection: Collection, text: str, *, files: frozenset[str] | None, limit: int
     ) -> list[Hit]:
         """The chunks that hold words of `text`, best first by BM25. Any text is allowed; without words: nothing."""
+        ...
+
+    async def chunks(self, collection: Collection, places: Sequence[Place]) -> list[Chunk | None]:
+        """The published chunks at these places, in their order; None for one that is not there, or not any more."""
         ...
 
     async def read(self, collection: Collection, file: str, *, start: int, limit: int) -> list[IndexedChunk]:

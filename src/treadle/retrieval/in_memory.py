@@ -10,7 +10,7 @@ from operator import mul
 import msgspec
 
 from treadle import ports
-from treadle.ports import Collection, Hit, IndexedChunk
+from treadle.ports import Chunk, Collection, Hit, IndexedChunk, Place
 from treadle.retrieval import bm25
 from treadle.retrieval.checks import check_chunks, check_vector, unequal
 from treadle.retrieval.words import query_words, words
@@ -68,7 +68,7 @@ class InMemoryIndex(ports.VectorIndex):
         length = math.hypot(*vector) or 1.0
         return _best(
             [
-                Hit(file, sum(map(mul, one.vector, vector)) / length, one.chunk)
+                Hit(file, one.chunk.number, sum(map(mul, one.vector, vector)) / length)
                 for file, one in self._published(collection)
                 if files is None or file in files
             ],
@@ -93,8 +93,12 @@ class InMemoryIndex(ports.VectorIndex):
                 if counts[word]
             ]
             if found and (files is None or file in files):
-                hits.append(Hit(file, sum(found), chunk))
+                hits.append(Hit(file, chunk.number, sum(found)))
         return _best(hits, limit)
+
+    async def chunks(self, collection: Collection, places: Sequence[Place]) -> list[Chunk | None]:
+        there = {(name, one.chunk.number): one.chunk for name, one in self._published(collection)}
+        return [there.get(place) for place in places]
 
     async def read(self, collection: Collection, file: str, *, start: int, limit: int) -> list[IndexedChunk]:
         there = [one for name, one in self._published(collection) if name == file and one.chunk.number >= start]
@@ -117,4 +121,4 @@ class InMemoryIndex(ports.VectorIndex):
 def _best(hits: list[Hit], limit: int) -> list[Hit]:
     for hit in hits:
         hit.score = round(hit.score, _DIGITS)
-    return sorted(hits, key=lambda hit: (-hit.score, hit.file, hit.chunk.number))[:limit]
+    return sorted(hits, key=lambda hit: (-hit.score, hit.file, hit.number))[:limit]

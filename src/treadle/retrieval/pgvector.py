@@ -22,7 +22,7 @@ from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from treadle import ports
 from treadle.errors import StorageFault
-from treadle.ports import Chunk, Collection, Hit, IndexedChunk
+from treadle.ports import Chunk, Collection, Hit, IndexedChunk, Place
 from treadle.retrieval import bm25
 from treadle.retrieval.checks import check_chunks, check_vector, storable, unequal
 from treadle.retrieval.words import query_words, words
@@ -205,13 +205,11 @@ class PgVectorIndex(ports.VectorIndex):
                 return []
             rows = await _rows(
                 connection,
-                "SELECT name, number, score, text, page, section FROM ("  # noqa: S608 -- see _rows
-                "SELECT files.name, file, vectors.number, "
+                "SELECT files.name, vectors.number, "  # noqa: S608 -- see _rows
                 "-round((vector <#> %(vector)s::real[]::vector) * %(digits)s::float8) / %(digits)s::float8 AS score "
                 "FROM treadle_index.vectors JOIN treadle_index.files ON files.number = file "
                 f"WHERE vectors.collection = %(store)s AND files.collection = %(store)s AND {_chosen(files)} "
-                "ORDER BY score DESC, name, vectors.number LIMIT %(limit)s) best "
-                "JOIN treadle_index.texts USING (file, number) ORDER BY score DESC, name, number",
+                "ORDER BY score DESC, name, vectors.number LIMIT %(limit)s",
                 {
                     "vector": [value / length for value in vector],
                     "digits": _DIGITS,
@@ -220,7 +218,7 @@ class PgVectorIndex(ports.VectorIndex):
                     "limit": limit,
                 },
             )
-        return [_hit(*row) for row in rows]
+        return [Hit(*row) for row in rows]
 
     async def matching(
         self, collection: Collection, text: str, *, files: frozenset[str] | None, limit: int
@@ -255,14 +253,12 @@ class PgVectorIndex(ports.VectorIndex):
             rows = await _rows(
                 connection,
                 # All that is put in here are numbers and words of letters and digits.
-                "SELECT name, number, score, text, page, section FROM ("  # noqa: S608
-                f"SELECT name, file, number, round(({weights}) * %(digits)s::float8) / %(digits)s::float8 AS score "
+                f"SELECT name, number, round(({weights}) * %(digits)s::float8) / %(digits)s::float8 AS score "  # noqa: S608
                 "FROM ("
-                f"SELECT files.name, file, texts.number, {norm} AS norm, {columns} "
+                f"SELECT files.name, texts.number, {norm} AS norm, {columns} "
                 "FROM treadle_index.texts JOIN treadle_index.files ON files.number = file "
                 f"WHERE terms @@ %(query)s::tsquery AND {_chosen(files)}) counted "
-                "ORDER BY score DESC, name, number LIMIT %(limit)s) best "
-                "JOIN treadle_index.texts USING (file, number) ORDER BY score DESC, name, number",
+                "ORDER BY score DESC, name, number LIMIT %(limit)s",
                 {
                     "counts": _COUNTS,
                     "digits": _DIGITS,
@@ -271,7 +267,24 @@ class PgVectorIndex(ports.VectorIndex):
                     "limit": limit,
                 },
             )
-        return [_hit(*row) for row in rows]
+        return [Hit(*row) for row in rows]
+
+    async def chunks(self, collection: Collection, places: Sequence[Place]) -> list[Chunk | None]:
+        async with self._transaction() as connection:
+            rows = await _rows(
+                connection,
+                "SELECT name, texts.number, text, page, section "
+                "FROM unnest(%s::text[], %s::integer[]) AS list (wanted, number) "
+                "JOIN treadle_index.collections ON tenant = %s AND store = %s "
+                "JOIN treadle_index.files ON files.collection = collections.number AND name = wanted AND published "
+                "JOIN treadle_index.texts ON texts.file = files.number AND texts.number = list.number",
+                ([file for file, _ in places], [number for _, number in places], collection.tenant, collection.store),
+            )
+        there = {
+            (name, number): Chunk(number=number, text=text, page=page, section=section)
+            for name, number, text, page, section in rows
+        }
+        return [there.get(place) for place in places]
 
     async def read(self, collection: Collection, file: str, *, start: int, limit: int) -> list[IndexedChunk]:
         async with self._transaction() as connection:
@@ -394,7 +407,3 @@ def _text(store: int, chunk: Chunk) -> tuple[int, str, int | None, str | None, i
             break
     section = None if chunk.section is None else storable(chunk.section)
     return chunk.number, storable(chunk.text), chunk.page, section, len(found), " ".join(parts)
-
-
-def _hit(name: str, number: int, score: float, text: str, page: int | None, section: str | None) -> Hit:
-    return Hit(name, score, Chunk(number=number, text=text, page=page, section=section))

@@ -21,7 +21,7 @@ from qdrant_client.http.exceptions import ApiException
 
 from treadle import ports
 from treadle.errors import StorageFault
-from treadle.ports import Chunk, Collection, Hit, IndexedChunk
+from treadle.ports import Chunk, Collection, Hit, IndexedChunk, Place
 from treadle.retrieval import bm25
 from treadle.retrieval.checks import check_chunks, check_vector, storable, unequal
 from treadle.retrieval.words import query_words, words
@@ -141,6 +141,15 @@ class QdrantIndex(ports.VectorIndex):
         hits = await self._search(collection, query, _WORDS, files, limit)
         return [hit for hit in hits if hit.score > 0]
 
+    async def chunks(self, collection: Collection, places: Sequence[Place]) -> list[Chunk | None]:
+        ids = [_point_id(collection, place) for place in places]
+        async with self._using() as client:
+            if not await self._there(client, collection):
+                return [None] * len(places)
+            points = await client.retrieve(_name(collection), ids)
+        there = {point.id: point.payload for point in points if point.payload and point.payload["published"]}
+        return [_chunk(there[one]) if one in there else None for one in ids]
+
     async def read(self, collection: Collection, file: str, *, start: int, limit: int) -> list[IndexedChunk]:
         async with self._using() as client:
             if not await self._there(client, collection):
@@ -173,6 +182,7 @@ class QdrantIndex(ports.VectorIndex):
                     using=using,
                     query_filter=_of(collection, files=files, published=True),
                     limit=count,
+                    with_payload=["file", "number"],
                     search_params=models.SearchParams(exact=self._exact) if using == _DENSE else None,
                 )
                 return [_hit(point) for point in found.points]
@@ -241,7 +251,7 @@ async def _ranked(ask: Callable[[int], Awaitable[list[Hit]]], limit: int) -> lis
     count = limit + _MORE
     while True:
         hits = await ask(count)
-        hits.sort(key=lambda hit: (-hit.score, hit.file, hit.chunk.number))
+        hits.sort(key=lambda hit: (-hit.score, hit.file, hit.number))
         if len(hits) < count or hits[-1].score < hits[limit - 1].score or count >= _MOST:
             return hits[:limit]
         count = min(4 * count, _MOST)
@@ -308,8 +318,12 @@ def _point(collection: Collection, file: str, indexed: IndexedChunk) -> models.P
         "section": None if chunk.section is None else storable(chunk.section),
         "bytes": len(text.encode()) + 4 * len(indexed.vector),
     }
-    name = f"{_key(collection)}:{len(file)}:{file}:{chunk.number}"
-    return models.PointStruct(id=str(uuid.uuid5(_NAMES, name)), vector=vectors, payload=payload)
+    return models.PointStruct(id=_point_id(collection, (file, chunk.number)), vector=vectors, payload=payload)
+
+
+def _point_id(collection: Collection, place: Place) -> str:
+    file, number = place
+    return str(uuid.uuid5(_NAMES, f"{_key(collection)}:{len(file)}:{file}:{number}"))
 
 
 def _index(word: str) -> int:
@@ -319,7 +333,7 @@ def _index(word: str) -> int:
 
 def _hit(point: models.ScoredPoint) -> Hit:
     payload = point.payload or {}
-    return Hit(str(payload["file"]), round(point.score, _DIGITS), _chunk(payload))
+    return Hit(str(payload["file"]), int(payload["number"]), round(point.score, _DIGITS))
 
 
 def _chunk(payload: dict[str, Any]) -> Chunk:

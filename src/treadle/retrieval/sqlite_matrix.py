@@ -16,6 +16,7 @@ import numpy
 from numpy.typing import NDArray
 
 from treadle.retrieval import bm25, sqlite_rows
+from treadle.retrieval.sqlite_codes import Codes
 from treadle.retrieval.sqlite_rows import FileRow, Integers, Vectors
 from treadle.retrieval.sqlite_threads import Connection
 
@@ -24,6 +25,9 @@ Flags = NDArray[numpy.bool_]
 
 BLOCK = 8192
 """Rows of a block at most: large enough for the product to be as fast as in one piece."""
+
+BYTES = 4 + 1
+"""What a number of a vector takes, with its code."""
 
 GATHERED = 512
 """Rows that are copied together at a time: few enough to be in the processor's cache when they are read again."""
@@ -36,6 +40,51 @@ DRIFT = 0.1
 
 SELECTIONS = 32
 """Sets of files of a snapshot whose rows are remembered."""
+
+
+SPREAD = 4
+"""Up to how many ids for each row a table of all ids is kept."""
+
+WEIGHTS_BYTES = 16_000_000
+"""What is remembered of a snapshot's words."""
+
+
+class Weights(msgspec.Struct):
+    """The BM25 weight of one word in the rows that hold it."""
+
+    rows: Integers
+    values: Floats
+
+    @property
+    def bytes(self) -> int:
+        return self.rows.nbytes + self.values.nbytes + 200
+
+
+class KeptWeights:
+    """The weights of the words that were looked for last, within `limit` bytes: questions share most of their words,
+    and the common ones cost the most to read."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._bytes = 0
+        self._kept: OrderedDict[str, Weights] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, word: str) -> Weights | None:
+        with self._lock:
+            found = self._kept.get(word)
+            if found is not None:
+                self._kept.move_to_end(word)
+            return found
+
+    def put(self, word: str, weights: Weights) -> None:
+        with self._lock:
+            if word in self._kept or weights.bytes > self._limit:
+                return
+            self._kept[word] = weights
+            self._bytes += weights.bytes
+            while self._bytes > self._limit:
+                self._bytes -= self._kept.popitem(last=False)[1].bytes
 
 
 class Snapshot:
@@ -58,14 +107,15 @@ class Snapshot:
         self.frequencies: dict[str, int] = {}
         """In how many chunks a word was when there were `counted_at` of them."""
         self.counted_at = self.count
+        self.weights = KeptWeights(min(WEIGHTS_BYTES, 6 * ids.nbytes + 4096))
         self._selections: OrderedDict[frozenset[str], Integers] = OrderedDict()
-        self._by_id: tuple[Integers, Integers] | None = None
         self._lock = threading.Lock()
 
     @property
     def bytes(self) -> int:
-        """About: rows, what is derived from them, and names."""
-        return 6 * self.ids.nbytes + 200 * len(self.files) + 4096
+        """About: rows, what is derived from them, names, and at most as much again of words."""
+        rows = (6 + SPREAD) * self.ids.nbytes + 4096
+        return rows + min(WEIGHTS_BYTES, rows) + 200 * len(self.files)
 
     @cached_property
     def length_norms(self) -> Floats:
@@ -73,6 +123,13 @@ class Snapshot:
         lengths = self.lengths if self.live is None else self.lengths[self.live]
         mean = max(float(lengths.mean()), 1.0) if len(lengths) else 1.0
         return bm25.K1 * (1 - bm25.B + bm25.B * self.lengths.astype(numpy.float64) / mean)
+
+    @cached_property
+    def name_ranks(self) -> Integers:
+        """The place of each file among all of them by name, by code."""
+        ranks = numpy.empty(len(self.files), dtype=numpy.int64)
+        ranks[sorted(range(len(self.files)), key=lambda code: self.files[code].name)] = numpy.arange(len(self.files))
+        return ranks
 
     def rows_in(self, files: frozenset[str] | None) -> Integers | None:
         """The rows of the files, ascending; None: all rows, live or not."""
@@ -93,19 +150,36 @@ class Snapshot:
 
     def rows_of(self, ids: Integers) -> tuple[Integers, Flags]:
         """The live rows of those ids that have one, and which of the ids these are."""
-        with self._lock:
-            if self._by_id is None:
-                order = numpy.argsort(self.ids, kind="stable")
-                self._by_id = self.ids[order], order
-        known, order = self._by_id
-        if not len(known):
-            return known, numpy.zeros(len(ids), dtype=numpy.bool_)
-        places = numpy.minimum(numpy.searchsorted(known, ids), len(known) - 1)
-        rows: Integers = order[places]
-        there: Flags = known[places] == ids
+        first, table = self._rows_by_id
+        if table is None:
+            known, order = self._sorted_ids
+            places = numpy.minimum(numpy.searchsorted(known, ids), len(known) - 1)
+            rows, there = order[places], known[places] == ids
+        else:
+            places = ids - first
+            there = (places >= 0) & (places < len(table))
+            rows = table[numpy.where(there, places, 0)]
+            there &= rows >= 0
         if self.live is not None:
             there &= self.live[rows]
         return rows[there], there
+
+    @cached_property
+    def _rows_by_id(self) -> tuple[int, Integers | None]:
+        """The smallest id, and the row of each id from there on, -1 where there is none. None: the ids are too far
+        apart, because other collections were filled at the same time."""
+        first, last = (int(self.ids.min()), int(self.ids.max())) if len(self.ids) else (0, 0)
+        if last - first >= SPREAD * max(len(self.ids), 1):
+            return first, None
+        table = numpy.full(last - first + 1, -1, dtype=numpy.int64)
+        table[self.ids - first] = numpy.arange(len(self.ids))
+        return first, table
+
+    @cached_property
+    def _sorted_ids(self) -> tuple[Integers, Integers]:
+        """The ids, ascending, and their rows."""
+        order = numpy.argsort(self.ids, kind="stable")
+        return self.ids[order], order
 
     def without(self, gone: set[int]) -> None:
         """Marks the files of these codes as removed. Only while the snapshot is made."""
@@ -122,24 +196,26 @@ class Blocks:
     def __init__(self, dimensions: int) -> None:
         self._dimensions = dimensions
         self._blocks: list[Vectors] = []
+        self._codes: list[Codes] = []
         self.used = 0
 
     @property
     def bytes(self) -> int:
-        return sum(block.nbytes for block in self._blocks)
+        return sum(block.nbytes for block in self._blocks) + sum(codes.bytes for codes in self._codes)
 
     def extend(self, connection: Connection, ids: Sequence[int]) -> None:
         start = 0
         while start < len(ids):
             room = self._room(len(ids) - start)
             sqlite_rows.load_vectors(connection, ids[start : start + len(room)], room)
+            self._codes[self.used // BLOCK].write(self.used % BLOCK, room)
             start += len(room)
             self.used += len(room)
 
-    def parts(self, rows: int) -> Iterator[Vectors]:
-        """The blocks of the first `rows` rows."""
-        for start, block in zip(range(0, rows, BLOCK), self._blocks, strict=False):
-            yield block[: min(BLOCK, rows - start)]
+    def codes(self, rows: int) -> list[tuple[int, Codes, int]]:
+        """The codes of the first `rows` rows by block: where they begin, and how many of them count."""
+        starts = range(0, rows, BLOCK)
+        return [(start, codes, min(BLOCK, rows - start)) for start, codes in zip(starts, self._codes, strict=False)]
 
     def gathered(self, rows: Integers) -> Iterator[Vectors]:
         """The vectors of some rows, ascending, a few at a time; each part is overwritten by the next one."""
@@ -158,12 +234,20 @@ class Blocks:
         filled = self.used % BLOCK
         number = self.used // BLOCK
         if number == len(self._blocks):
-            self._blocks.append(numpy.empty((min(BLOCK, wanted), self._dimensions), dtype=numpy.float32))
+            rows = min(BLOCK, wanted)
+            self._blocks.append(numpy.empty((rows, self._dimensions), dtype=numpy.float32))
+            self._codes.append(Codes.empty(rows, self._dimensions))
         block = self._blocks[number]
         if filled == len(block):
-            larger = numpy.empty((min(BLOCK, max(2 * filled, filled + wanted)), self._dimensions), dtype=numpy.float32)
+            rows = min(BLOCK, max(2 * filled, filled + wanted))
+            larger, codes = (
+                numpy.empty((rows, self._dimensions), dtype=numpy.float32),
+                Codes.empty(rows, self._dimensions),
+            )
             larger[:filled] = block
-            self._blocks[number] = block = larger
+            self._codes[number].copy_to(codes, filled)
+            self._blocks[number], self._codes[number] = larger, codes
+            block = larger
         return block[filled : filled + min(wanted, len(block) - filled)]
 
 
@@ -214,7 +298,7 @@ class Cache:
         with entry.lock:
             snapshot = _refresh(entry, connection, collection, version)
             rows = len(snapshot.ids)
-            if 4 * rows * dimensions + snapshot.bytes > self._limit:
+            if rows * (BYTES * dimensions + 3 * 4) + snapshot.bytes > self._limit:
                 entry.blocks = None
                 return Loaded(snapshot, dimensions)
             blocks = entry.blocks = entry.blocks or Blocks(dimensions)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from treadle import ports
 from treadle.errors import StorageFault
-from treadle.ports import Collection, Hit, IndexedChunk
+from treadle.ports import Chunk, Collection, Hit, IndexedChunk, Place
 from treadle.retrieval import sqlite_rows, sqlite_schema, sqlite_search
 from treadle.retrieval.checks import check_chunks, check_vector
 from treadle.retrieval.sqlite_matrix import Cache, Loaded, Outdated
@@ -84,6 +84,9 @@ class SqliteIndex(ports.VectorIndex):
             lambda connection: self._matching(connection, collection, text, files, limit)
         )
 
+    async def chunks(self, collection: Collection, places: Sequence[Place]) -> list[Chunk | None]:
+        return await self._searching().submit(lambda connection: sqlite_rows.chunks(connection, collection, places))
+
     async def read(self, collection: Collection, file: str, *, start: int, limit: int) -> list[IndexedChunk]:
         return await self._searching().submit(
             lambda connection: sqlite_rows.read(connection, collection, file, start, limit)
@@ -95,7 +98,7 @@ class SqliteIndex(ports.VectorIndex):
             return [[] for _ in queries]
         assert self._team is not None
         best = sqlite_search.nearest(connection, found[1], queries, self._team)
-        return [sqlite_search.hits(connection, found[1].snapshot, one) for one in best]
+        return [sqlite_search.hits(found[1].snapshot, one) for one in best]
 
     def _matching(
         self, connection: Connection, collection: Collection, text: str, files: frozenset[str] | None, limit: int
@@ -106,7 +109,7 @@ class SqliteIndex(ports.VectorIndex):
             return []
         snapshot = found[1].snapshot
         best = sqlite_search.matching(connection, snapshot, found[0], WordQuery(words, files, limit))
-        return sqlite_search.hits(connection, snapshot, best)
+        return sqlite_search.hits(snapshot, best)
 
     def _current(self, connection: Connection, collection: Collection, *, vectors: bool) -> tuple[int, Loaded] | None:
         """The collection's number and what is kept of it, brought up to date."""

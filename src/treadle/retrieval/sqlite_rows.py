@@ -8,7 +8,7 @@ import msgspec
 import numpy
 from numpy.typing import NDArray
 
-from treadle.ports import Chunk, Collection, IndexedChunk
+from treadle.ports import Chunk, Collection, IndexedChunk, Place
 from treadle.retrieval.checks import storable, unequal
 from treadle.retrieval.sqlite_threads import Connection
 from treadle.retrieval.words import words
@@ -169,18 +169,20 @@ def occurrences(connection: Connection, collection: int, word: str) -> Integers:
     return numpy.fromstring(found or "", dtype=numpy.int64, sep=",")
 
 
-def chunks(connection: Connection, ids: Sequence[int], numbers: Sequence[int]) -> list[Chunk]:
-    """The chunks of the ids, in their order, with the numbers that they have in their files."""
-    found: dict[int, tuple[str, int | None, str | None]] = {}
-    for start in range(0, len(ids), _LOADED):
-        part = ids[start : start + _LOADED]
-        # One statement takes half as long as one for each chunk.
-        rows = connection.execute(
-            f"SELECT id, text, page, section FROM texts WHERE id IN ({','.join('?' * len(part))})",  # noqa: S608 - marks
-            part,
-        )
-        found.update((chunk_id, fields) for chunk_id, *fields in rows)
-    return [Chunk(number, *found[chunk_id]) for chunk_id, number in zip(ids, numbers, strict=True)]
+def chunks(connection: Connection, collection: Collection, places: Sequence[Place]) -> list[Chunk | None]:
+    """The published chunks at these places, in their order; None for one that is not there."""
+    row = find(connection, collection)
+    if row is None:
+        return [None] * len(places)
+    found = [
+        connection.execute(
+            "SELECT text, page, section FROM files JOIN chunks ON chunks.file = files.number JOIN texts USING (id) "
+            "WHERE collection = ? AND name = ? AND published > 0 AND chunks.number = ?",
+            (row.number, *place),
+        ).fetchone()
+        for place in places
+    ]
+    return [None if one is None else Chunk(number, *one) for (_, number), one in zip(places, found, strict=True)]
 
 
 def read(connection: Connection, collection: Collection, file: str, start: int, limit: int) -> list[IndexedChunk]:

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from treadle.ports import Hit
 from treadle.retrieval import bm25, sqlite_rows
-from treadle.retrieval.sqlite_matrix import BLOCK, Loaded, Snapshot
+from treadle.retrieval.sqlite_codes import Codes
+from treadle.retrieval.sqlite_matrix import BLOCK, Blocks, Loaded, Snapshot, Weights
 from treadle.retrieval.sqlite_rows import Integers, Vectors
 from treadle.retrieval.sqlite_threads import Connection, Team
 
@@ -42,7 +43,7 @@ class WordQuery(msgspec.Struct):
 class Best(msgspec.Struct):
     """Rows with their scores, best first."""
 
-    rows: list[int]
+    rows: Integers
     scores: list[float]
 
 
@@ -52,17 +53,23 @@ def nearest(connection: Connection, loaded: Loaded, queries: Sequence[Query], te
     chosen = [snapshot.rows_in(query.files) for query in queries]
     vectors = [_unit(query.vector) for query in queries]
     whole = [n for n, rows in enumerate(chosen) if rows is None or len(rows) > GATHERED_SHARE * len(snapshot.ids)]
-    products = _products(connection, loaded, [vectors[n] for n in whole], team) if whole else []
+    scores: dict[int, Vectors] = {}
+    if whole and loaded.blocks is not None:
+        products, wrong = _about(loaded.blocks, len(snapshot.ids), numpy.stack([vectors[n] for n in whole]), team)
+        for place, n in enumerate(whole):
+            chosen[n] = _promising(products[place], wrong[place], chosen[n], queries[n].limit)
+    elif whole:
+        products = _read_products(connection, loaded, numpy.stack([vectors[n] for n in whole]))
+        scores = dict(zip(whole, products, strict=True))
     found = []
     for n, (query, rows) in enumerate(zip(queries, chosen, strict=True)):
-        if n in whole:
-            scores = products[whole.index(n)]
-            scores = scores if rows is None else scores[rows]
+        if n in scores:
+            of_rows = scores[n] if rows is None else scores[n][rows]
         else:
             assert rows is not None
-            scores = _products_of(connection, loaded, rows, vectors[n])
-        places = _candidates(scores, query.limit)
-        found.append(_best(snapshot, places if rows is None else rows[places], scores[places], query.limit))
+            of_rows = _products_of(connection, loaded, rows, vectors[n])
+        places = _candidates(of_rows, query.limit)
+        found.append(_best(snapshot, places if rows is None else rows[places], of_rows[places], query.limit))
     return found
 
 
@@ -73,22 +80,22 @@ def matching(connection: Connection, snapshot: Snapshot, collection: int, query:
         words = bm25.telling(words, snapshot.count, _frequencies(connection, snapshot, collection, words))
     totals = numpy.zeros(len(snapshot.ids))
     for word in words:
-        ids, counts = _counted(sqlite_rows.occurrences(connection, collection, word))
-        rows, there = snapshot.rows_of(ids)
-        counts = counts[there]
-        rarity = bm25.rarity(snapshot.count, len(rows))
-        totals[rows] += rarity * counts * (bm25.K1 + 1) / (counts + snapshot.length_norms[rows])
+        found = snapshot.weights.get(word)
+        if found is None:
+            found = _weights(snapshot, sqlite_rows.occurrences(connection, collection, word))
+            snapshot.weights.put(word, found)
+        totals[found.rows] += found.values
     chosen = snapshot.rows_in(query.files)
     rows = numpy.flatnonzero(totals) if chosen is None else chosen[totals[chosen] > 0]
     places = _candidates(totals[rows], query.limit)
     return _best(snapshot, rows[places], totals[rows[places]], query.limit)
 
 
-def hits(connection: Connection, snapshot: Snapshot, best: Best) -> list[Hit]:
-    chunks = sqlite_rows.chunks(connection, snapshot.ids[best.rows].tolist(), snapshot.numbers[best.rows].tolist())
+def hits(snapshot: Snapshot, best: Best) -> list[Hit]:
+    codes, numbers = snapshot.codes[best.rows].tolist(), snapshot.numbers[best.rows].tolist()
     return [
-        Hit(snapshot.files[snapshot.codes[row]].name, score, chunk)
-        for row, score, chunk in zip(best.rows, best.scores, chunks, strict=True)
+        Hit(snapshot.files[code].name, number, score)
+        for code, number, score in zip(codes, numbers, best.scores, strict=True)
     ]
 
 
@@ -105,30 +112,41 @@ def _read(connection: Connection, loaded: Loaded, ids: Integers) -> Vectors:
     return found
 
 
-def _products(connection: Connection, loaded: Loaded, vectors: list[Vectors], team: Team) -> list[Vectors]:
-    """The product of each vector with all rows.
+def _about(blocks: Blocks, rows: int, vectors: Vectors, team: Team) -> tuple[Vectors, Vectors]:
+    """The products of the vectors with all rows as their codes tell them, and by how much each may be wrong."""
+    queries = Codes.of(vectors)
+    products, wrong = (numpy.empty((len(vectors), rows), dtype=numpy.float32) for _ in range(2))
 
-    `vecdot` and not `@`: it reads at the speed of memory in one thread, where a BLAS with two took 1.5 to 20 times as
-    long as soon as anything else was running; and a row's product is the same whatever is computed beside it.
+    def multiply(piece: tuple[int, Codes, int]) -> None:
+        start, codes, count = piece
+        products[:, start : start + count], wrong[:, start : start + count] = codes.about(count, queries)
+
+    team.each(multiply, blocks.codes(rows))
+    return products, wrong
+
+
+def _promising(products: Vectors, wrong: Vectors, rows: Integers | None, limit: int) -> Integers:
+    """Those of the rows (None: all) that may be among the `limit` best."""
+    if rows is not None:
+        products, wrong = products[rows], wrong[rows]
+    places = numpy.arange(len(products))
+    if len(products) > limit:
+        sure = products - wrong
+        worst = numpy.partition(sure, len(sure) - limit)[len(sure) - limit]
+        places = numpy.flatnonzero(products + wrong >= worst - _SLACK)
+    return places if rows is None else rows[places]
+
+
+def _read_products(connection: Connection, loaded: Loaded, vectors: Vectors) -> Vectors:
+    """The products of the vectors with all rows, which are read from the file.
+
+    `vecdot` and not `@`: a row's product is the same whatever is computed beside it.
     """
     rows = len(loaded.snapshot.ids)
-    found = [numpy.empty(rows, dtype=numpy.float32) for _ in vectors]
-
-    def multiply(place: tuple[int, Vectors]) -> None:
-        start, part = place
-        end = start + len(part)
-        if len(vectors) == 1:
-            numpy.vecdot(part, vectors[0], out=found[0][start:end])
-            return
-        together = numpy.vecdot(part[:, None, :], numpy.stack(vectors))
-        for n, products in enumerate(found):
-            products[start:end] = together[:, n]
-
-    if loaded.blocks is not None:
-        team.each(multiply, list(zip(range(0, rows, BLOCK), loaded.blocks.parts(rows), strict=True)))
-        return found
+    found = numpy.empty((len(vectors), rows), dtype=numpy.float32)
     for start in range(0, rows, BLOCK):
-        multiply((start, _read(connection, loaded, loaded.snapshot.ids[start : start + BLOCK])))
+        part = _read(connection, loaded, loaded.snapshot.ids[start : start + BLOCK])
+        found[:, start : start + len(part)] = numpy.vecdot(part[:, None, :], vectors).T
     return found
 
 
@@ -156,6 +174,15 @@ def _frequencies(connection: Connection, snapshot: Snapshot, collection: int, wo
     return found
 
 
+def _weights(snapshot: Snapshot, occurrences: Integers) -> Weights:
+    """What a word adds to the rows that hold it."""
+    ids, counts = _counted(occurrences)
+    rows, there = snapshot.rows_of(ids)
+    counts = counts[there]
+    rarity = bm25.rarity(snapshot.count, len(rows))
+    return Weights(rows, rarity * counts * (bm25.K1 + 1) / (counts + snapshot.length_norms[rows]))
+
+
 def _counted(occurrences: Integers) -> tuple[Integers, Integers]:
     """The different ones of ascending numbers, and how often each is there."""
     starts = numpy.flatnonzero(numpy.diff(occurrences, prepend=-1))
@@ -173,12 +200,5 @@ def _candidates(scores: NDArray[numpy.floating], limit: int) -> Integers:
 def _best(snapshot: Snapshot, rows: Integers, scores: NDArray[numpy.floating], limit: int) -> Best:
     """Best first; equal scores by the file's name and the chunk's number."""
     rounded = numpy.round(scores.astype(numpy.float64), _DIGITS)
-    ranked = sorted(
-        zip((-rounded).tolist(), rows.tolist(), strict=True),
-        key=lambda pair: (
-            pair[0],
-            snapshot.files[snapshot.codes[pair[1]]].name,
-            snapshot.numbers[pair[1]],
-        ),
-    )[:limit]
-    return Best([row for _, row in ranked], [-score for score, _ in ranked])
+    order = numpy.lexsort((snapshot.numbers[rows], snapshot.name_ranks[snapshot.codes[rows]], -rounded))[:limit]
+    return Best(rows[order], rounded[order].tolist())

@@ -48,7 +48,7 @@ def piece(number: int, text: str = "text", vector: Sequence[float] = (1, 0, 0, 0
 
 
 def names(hits: Sequence[Hit]) -> list[tuple[str, int]]:
-    return [(hit.file, hit.chunk.number) for hit in hits]
+    return [(hit.file, hit.number) for hit in hits]
 
 
 async def published(index: VectorIndex, where: Collection, file: str, *chunks: IndexedChunk) -> None:
@@ -110,13 +110,29 @@ class IndexSuite:
         chunk = Chunk(number=3, text='Größe: "9\'"\n\t日本 🎉', page=7, section="One > Two")
         await published(index, where, "a/b 'c\".txt", IndexedChunk(chunk, vector))
         [hit] = await index.nearest(where, vector, files=None, limit=10)
-        assert (hit.file, hit.chunk) == ("a/b 'c\".txt", chunk)
+        assert (hit.file, hit.number) == ("a/b 'c\".txt", 3)
         assert hit.score == pytest.approx(1, abs=TOLERANCE)
         [by_word] = await index.matching(where, "Größe", files=None, limit=10)
-        assert by_word.chunk == chunk
+        assert (by_word.file, by_word.number) == (hit.file, 3)
+        assert await index.chunks(where, [(hit.file, 3)]) == [chunk]
         [read] = await index.read(where, "a/b 'c\".txt", start=0, limit=10)
         assert read.chunk == chunk
         assert read.vector == pytest.approx(vector, abs=TOLERANCE)
+
+    async def test_chunks_come_in_the_order_asked_for_with_none_for_those_not_there(self, index: VectorIndex) -> None:
+        where = collection()
+        assert await index.chunks(where, [("a", 0)]) == [None]
+        assert await index.chunks(where, []) == []
+        await published(index, where, "a", piece(0, "first"), piece(12, "last"))
+        await published(index, where, "b", piece(0, "other"))
+        await index.add(where, "draft", [piece(0, "not yet")])
+        places = [("b", 0), ("a", 12), ("a", 1), ("c", 0), ("draft", 0), ("a", 0), ("b", 0)]
+        found = await index.chunks(where, places)
+        assert [chunk and chunk.text for chunk in found] == ["other", "last", None, None, None, "first", "other"]
+        assert [chunk and chunk.number for chunk in found] == [0, 12, None, None, None, 0, 0]
+        assert await index.chunks(collection(), places) == [None] * 7
+        await index.remove(where, "b")
+        assert (await index.chunks(where, places))[0] is None
 
     async def test_reading_goes_on_where_it_stopped(self, index: VectorIndex) -> None:
         where = collection()
@@ -187,7 +203,7 @@ class IndexSuite:
         for number, vector in enumerate(random.Random(3).sample(directions, 5)):  # noqa: S311 -- an order, no secret
             await published(index, where, str(number), piece(directions.index(vector), vector=vector))
         hits = await index.nearest(where, [1, 0, 0, 0], files=None, limit=10)
-        assert [hit.chunk.number for hit in hits] == [0, 1, 2, 3, 4]
+        assert [hit.number for hit in hits] == [0, 1, 2, 3, 4]
         assert [hit.score for hit in hits] == pytest.approx([unit(*vector)[0] for vector in directions], abs=TOLERANCE)
         assert await nearest(index, where, limit=2) == names(hits)[:2]
 
@@ -249,7 +265,7 @@ class IndexSuite:
         where = collection()
         await published(index, where, "a", piece(0), piece(1, vector=(0, 1, 0, 0)))
         [first, _] = await index.nearest(where, [5, 0, 0, 0], files=None, limit=10)
-        assert first.chunk.number == 0
+        assert first.number == 0
         assert first.score == pytest.approx(1, abs=TOLERANCE)
         hits = await index.nearest(where, [0, 0, 0, 0], files=None, limit=10)
         assert [hit.score for hit in hits] == [0, 0]
@@ -334,9 +350,8 @@ class IndexSuite:
             assert await nearest(index, other) == []
             await published(index, other, "a", piece(0, "public", (0, 1, 0, 0)))
             assert await matching(index, other, "secret") == []
-            assert [hit.chunk.text for hit in await index.nearest(other, [1, 0, 0, 0], files=None, limit=9)] == [
-                "public"
-            ]
+            assert await nearest(index, other) == [("a", 0)]
+            assert [chunk and chunk.text for chunk in await index.chunks(other, [("a", 0)])] == ["public"]
             await index.remove(other, "a")
             await index.drop(other)
         assert await nearest(index, one) == [("a", 0)]
@@ -464,7 +479,7 @@ async def _same_nearest(
     assert [hit.score for hit in got] == pytest.approx([hit.score for hit in everything[:limit]], abs=TOLERANCE)
     assert len(set(names(got))) == len(got)
     for hit in got:
-        assert scores[hit.file, hit.chunk.number] == pytest.approx(hit.score, abs=TOLERANCE)
+        assert scores[hit.file, hit.number] == pytest.approx(hit.score, abs=TOLERANCE)
 
 
 class PersistentIndexSuite(IndexSuite):

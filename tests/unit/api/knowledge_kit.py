@@ -31,6 +31,7 @@ from treadle.ports import (
     Hit,
     IndexedChunk,
     Order,
+    Place,
 )
 from treadle.scope import LOCAL, Scope
 from treadle.store.ingestion import SqlIngestionQueue
@@ -198,6 +199,15 @@ class MemoryIndex:
 
         return [hit for hit in self._best(collection, common, files, limit) if hit.score > 0]
 
+    async def chunks(self, collection: Collection, places: Sequence[Place]) -> list[Chunk | None]:
+        self.before("chunks")
+        found: list[Chunk | None] = []
+        for file, number in places:
+            held = self.files.get((collection, file))
+            there = held is not None and held.published and number in held.chunks
+            found.append(held.chunks[number].chunk if held is not None and there else None)
+        return found
+
     async def read(self, collection: Collection, file: str, *, start: int, limit: int) -> list[IndexedChunk]:
         held = self.files.get((collection, file))
         if held is None or not held.published:
@@ -212,12 +222,12 @@ class MemoryIndex:
         limit: int,
     ) -> list[Hit]:
         hits = [
-            Hit(name, score(chunk), chunk.chunk)
+            Hit(name, chunk.chunk.number, score(chunk))
             for (held_in, name), held in self.files.items()
             if held_in == collection and held.published and (files is None or name in files)
             for chunk in held.chunks.values()
         ]
-        return sorted(hits, key=lambda hit: (-hit.score, hit.file, hit.chunk.number))[:limit]
+        return sorted(hits, key=lambda hit: (-hit.score, hit.file, hit.number))[:limit]
 
 
 class WordReranker:

@@ -94,5 +94,5 @@ async def test_any_share_of_the_files_gives_what_a_plain_product_gives(
         rows = [row for row in range(600) if row // 3 in some]
         best = sorted(rows, key=lambda row: -float(vectors[row] @ question))[:10]
         hits = await index.nearest(where, question.tolist(), files=frozenset(map(str, some)), limit=10)
-        assert [3 * int(hit.file) + hit.chunk.number for hit in hits] == best
+        assert [3 * int(hit.file) + hit.number for hit in hits] == best
     await index.close()
