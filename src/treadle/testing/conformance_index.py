@@ -28,6 +28,7 @@ from treadle.errors import InvalidRequest
 from treadle.ids import new_id
 from treadle.ports import Chunk, Collection, Hit, IndexedChunk, VectorIndex
 from treadle.retrieval.in_memory import InMemoryIndex
+from treadle.testing.hostile_texts import QUERIES
 
 DIMENSIONS = 4
 TOLERANCE = 1e-5
@@ -289,36 +290,7 @@ class IndexSuite:
         assert names(hits) == [("two", 0), ("one", 0)]
         assert hits[0].score > hits[1].score > 0
 
-    @pytest.mark.parametrize(
-        "text",
-        [
-            "",
-            " \n\t",
-            '"',
-            "'",
-            '"unclosed',
-            "NEAR(a b, 2)",
-            "a AND",
-            "OR OR OR",
-            "NOT",
-            "needle*",
-            "^needle",
-            "-needle",
-            "text:needle",
-            "{text}:needle",
-            "(((",
-            "a & | ! <-> b",
-            "🎉🎊",
-            "\0",
-            "needle\0needle",
-            "%_\\",
-            "'); DROP TABLE chunks; --",
-            "needle " * 14_000,
-            "x" * 100_000,
-            " ".join(f"w{number}" for number in range(15_000)),
-        ],
-        ids=lambda text: repr(text[:20]),
-    )
+    @pytest.mark.parametrize("text", QUERIES, ids=lambda text: repr(text[:20]))
     async def test_any_text_can_be_looked_for(self, index: VectorIndex, text: str) -> None:
         where = collection()
         await published(index, where, "a", piece(0, "a needle in hay"), piece(1, "nothing of interest"))
