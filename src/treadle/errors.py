@@ -12,6 +12,7 @@ ServerError
     RemoteFault (424)       a server of tools failed; fatal only where configured
     AddressRefused          an outgoing address is not permitted
   StorageFault (503)        ClaimLost
+  ModerationUnavailable (503)
   Stopping (503)            TimedOut (504)            Internal (500, id in the log, nothing leaked)
 """
 
@@ -67,6 +68,13 @@ class ServerError(Exception):
 
     def envelope(self) -> ErrorEnvelope:
         return ErrorEnvelope(self.body())
+
+
+class ModerationUnavailable(ServerError):
+    """What was to be judged could not be."""
+
+    status = 503
+    code = "moderation_unavailable"
 
 
 class InvalidRequest(ServerError):

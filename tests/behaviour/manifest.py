@@ -109,6 +109,7 @@ _PROMISES: dict[str, str] = {
     "bug-56": "A tool that was not offered is never run.",
     "bug-57": "Calls of one round fail each for itself, and their results stand in call order.",
     "bug-58": "Credentials of a tool declaration appear in no response, row, log or error.",
+    "bug-78": "No flagged word gets on the wire, wherever the stream is cut; a judge that is down fails the response.",
     "bug-79": "What a tool returns is data: it approves nothing, calls nothing and closes no mark.",
     # Files and vector stores
     "bug-59": "Citation marks leave text and deltas however they are cut, and become annotations of what was found.",
@@ -165,6 +166,9 @@ _PROMISES: dict[str, str] = {
     "input-nul": "NUL bytes anywhere in a request get a proper answer.",
     "input-surrogates": "Lone surrogates anywhere in a request get a proper answer.",
     "input-utf8": "A body that is not UTF-8 is a 400.",
+    # Guardrails
+    "guardrails": "Flagged input reaches no model, flagged output nobody, neither the store, however they are asked for.",
+    "moderation": "`moderation` tells the verdicts on input and output, and blocks where its policy says so.",
     # Telemetry
     "spans": "Model calls, tool calls and searches are spans below their response, its request and the caller's trace.",
     "spans-silent": "No prompt, argument, result or credential gets into a span or a metric.",

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import msgspec
 from msgspec import Raw
 
-from treadle.errors import InvalidRequest, ServerError, UpstreamBadStream
+from treadle.errors import Forbidden, InvalidRequest, ServerError, UpstreamBadStream
 from treadle.ports import RawReply, Router
 from treadle.wire.base import decode, encode
 from treadle.wire.chat import CreateChatCompletion, CreateCompletion
@@ -79,9 +79,12 @@ class Completion:
 class InferenceService:
     """The use cases of `/v1/chat/completions` and `/v1/completions`."""
 
-    def __init__(self, router: Router, default_model: str = "") -> None:
+    def __init__(self, router: Router, default_model: str = "", *, guarded: bool = False) -> None:
+        """`guarded`: the server has guardrails that hold for everyone. What is only passed on is not judged, so it is
+        refused then."""
         self._router = router
         self._default = default_model
+        self._guarded = guarded
 
     async def chat(self, body: bytes) -> Completion:
         return await self._forward("/chat/completions", body, decode(_chat, self._named(body)))
@@ -97,6 +100,11 @@ class InferenceService:
         return body
 
     async def _forward(self, path: str, body: bytes, request: CreateChatCompletion | CreateCompletion) -> Completion:
+        if self._guarded:
+            raise Forbidden(
+                "This server's guardrails do not cover chat and text completions, so it does not pass them on: use "
+                "/v1/responses."
+            )
         route = await self._router.raw(request.model)
         if route.server is None:
             raise InvalidRequest(f"The model '{request.model}' does not generate text.", param="model")

@@ -32,6 +32,7 @@ from treadle.app.background import Background
 from treadle.app.batching import Batching, Notifying
 from treadle.app.context import compaction_rules, open_counter
 from treadle.app.files import FileStorage
+from treadle.app.guarding import Moderation
 from treadle.app.jobs import open_jobs, shared
 from treadle.app.knowledge import Knowledge
 from treadle.app.observing import Observing
@@ -156,6 +157,7 @@ class Services:
         prompts = SqlPrompts(self._database)
         locks, recent = ConversationLocks(), RecentHistories()
         self._guard = open_guard(settings.outgoing.allow)
+        self._moderation = Moderation(settings)
         connectors = {connector.connector_id: connector_of(connector) for connector in settings.connectors}
         self._preparation = preparation = Preparation(
             router=self.router,
@@ -165,6 +167,7 @@ class Services:
             sealer=KeySealer(load_key(settings.secret_key, data)),
             counter=open_counter(settings),
             compaction=compaction_rules(settings),
+            guard=self._moderation.rules,
             server_tools=self._tools,
             recent=recent,
             default_model=settings.default_model,
@@ -212,7 +215,9 @@ class Services:
         self.connectors = ConnectorService(connectors, preparation)
         self.conversations = ConversationService(conversations, locks, recent)
         self.prompts = PromptService(prompts)
-        self.inference = InferenceService(self.router, settings.default_model)
+        self.inference = InferenceService(
+            self.router, settings.default_model, guarded=bool(self._moderation.rules.standing)
+        )
         embedding_model = settings.embeddings.default or (EMBEDDED_EMBEDDER if local.enabled else "")
         self.embeddings = EmbeddingService(self.router, embedding_model)
         answers = self._answers(embedding_model)
@@ -292,6 +297,7 @@ class Services:
         await self.knowledge.stop()
         await self.files.stop()
         await self._plugins.close()
+        await self._moderation.close()
         if self._pool is not None:
             await self._pool.close()
         if self._outgoing is not None:

@@ -153,6 +153,12 @@ class Assembler:
             if self._end == "completed":
                 call.close("completed", out)
 
+    def refuse(self, message: str, out: list[Event]) -> None:
+        """The answer ends here, with a refusal of ours."""
+        self._blank, self._blank_logprobs, self._early_citations = "", [], []
+        self._refusal(message, out)
+        self.finish("completed", out)
+
     def abort(self, out: list[Event]) -> None:
         """Closes what is open as incomplete."""
         self._late = []

@@ -13,9 +13,11 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 
+from treadle.engine.assembler import Assembler
 from treadle.engine.calls import Call
 from treadle.engine.discovery import discover, run_approved, settle_denials
 from treadle.engine.dispatch import record, run_calls
+from treadle.engine.guard import Blocked
 from treadle.engine.render import render
 from treadle.engine.retrieve import search_first
 from treadle.engine.round import Round
@@ -52,6 +54,8 @@ async def run(turn: Turn, settle: Settle) -> AsyncGenerator[list[Event], None]:
         async with aclosing(_turn(turn)) as batches:
             async for batch in batches:
                 yield batch
+        if turn.guard is not None:
+            await turn.guard.conclude(turn)
     except ServerError as fault:
         turn.fail(fault)
     except asyncio.CancelledError:
@@ -78,6 +82,12 @@ async def run(turn: Turn, settle: Settle) -> AsyncGenerator[list[Event], None]:
 async def _turn(turn: Turn) -> AsyncGenerator[list[Event], None]:
     """The server's own search, discovery and approved calls first, where there are any, and then the rounds."""
     plan = turn.plan
+    if turn.guard is not None and await turn.guard.judge_input(plan.inputs, plan.instructions):
+        refusal: list[Event] = []
+        Assembler(turn).refuse(turn.guard.message, refusal)
+        yield refusal
+        turn.complete()
+        return
     if not plan.generate:
         turn.complete()
         return
@@ -128,6 +138,13 @@ async def _rounds(turn: Turn, messages: list[ModelMessage]) -> AsyncGenerator[li
                 async with aclosing(_run_server_calls(turn, round_)) as batches:
                     async for batch in batches:
                         yield batch
+        except Blocked:
+            assert turn.guard is not None
+            refusal: list[Event] = []
+            round_.refuse(turn.guard.message, refusal)
+            yield refusal
+            turn.complete()
+            return
         except BaseException as error:
             if unheard and isinstance(error, ContextTooLong) and (shortened := await window.shorten()) is not None:
                 if shortened:

@@ -12,6 +12,7 @@ from msgspec import UNSET, Raw
 
 from treadle.engine.attachments import Attachments
 from treadle.engine.citations import Citable
+from treadle.engine.guarding import GuardRules
 from treadle.engine.history import check_outputs, check_sealed, visible
 from treadle.engine.inputs import check_addresses, decode_inputs, resolve
 from treadle.engine.knowledge import check_stores, declared_searches, offer_file_search
@@ -90,6 +91,7 @@ class Preparation:
     tool_seconds: float = 120.0
     max_seconds: float = 3600.0
     compaction: CompactionRules = field(default_factory=CompactionRules)
+    guard: GuardRules = field(default_factory=GuardRules)
     default_model: str = ""
     max_infer_iters: int = 10
     max_parallel_tools: int = 8
@@ -131,6 +133,7 @@ async def prepare(
     """
     _check(request)
     output_format = _output_format(request.text)
+    guarding = given.guard.of(request)
     context = await gather(scope, request, given, ahead=False, remembered=remembered, may_be_empty=not generate)
     contents = given.attachments.contents
     include = frozenset(request.include or ())
@@ -171,6 +174,7 @@ async def prepare(
         lead=len(context.prompt.leading),
         compacting=compacting_of(request, context.route, given),
         context_tokens=context.context_tokens,
+        guarding=guarding,
     )
 
 

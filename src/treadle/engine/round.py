@@ -38,6 +38,8 @@ class Round:
         """One batch per network read. Upstream faults are raised; `abort` then closes what is open."""
         held = self._held
         stream = self._turn.plan.model.stream(self._request())
+        if (guard := self._turn.guard) is not None and guard.blocks_output:
+            stream = guard.filtered(stream)
         async with aclosing(stream) as chunks:
             async for batch in chunks:
                 out: list[Event] = []
@@ -66,11 +68,19 @@ class Round:
             else:
                 self.assembler.cite(piece, out)
 
-    def abort(self, out: list[Event]) -> None:
-        """Closes what is open, after a fault or when nobody listens any more; what was used is still counted."""
+    def refuse(self, message: str, out: list[Event]) -> None:
+        """Ends the answer with a refusal; what was used is still counted."""
+        self._count()
+        self.assembler.refuse(message, out)
+
+    def _count(self) -> None:
         if self.assembler.usage is not None and not self._counted:
             self._counted = True
             self._turn.add_usage(self.assembler.usage)
+
+    def abort(self, out: list[Event]) -> None:
+        """Closes what is open, after a fault or when nobody listens any more; what was used is still counted."""
+        self._count()
         if self._held is not None:
             self.assembler.feed(self._held.release(), out)
         self.assembler.abort(out)
@@ -78,9 +88,7 @@ class Round:
     def _conclude(self) -> list[Event]:
         turn, assembler, held, out = self._turn, self.assembler, self._held, list[Event]()
         turn.rounds += 1
-        if assembler.usage is not None:
-            self._counted = True
-            turn.add_usage(assembler.usage)
+        self._count()
         reason = assembler.finish_reason
         cut = reason in ("length", "content_filter")
         if held is not None and turn.plan.output_format is not None:

@@ -10,6 +10,7 @@ from typing import Literal
 from msgspec import Raw
 
 from treadle.engine.citations import Citable, Source
+from treadle.engine.guard import Guard, Guarding
 from treadle.engine.media import Place
 from treadle.engine.recent import History
 from treadle.engine.sources import ApprovedCall, RemoteSource
@@ -118,6 +119,9 @@ class Plan:
     context_tokens: int = 0
     """What the model server reported of the turn before, input and answer; 0: nothing."""
 
+    guarding: Guarding | None = None
+    """What is judged; None: nothing."""
+
     @property
     def behind_gap(self) -> bool:
         """What came before was never stored; only who remembers it can continue."""
@@ -201,8 +205,11 @@ class Turn:
     call_ids: set[str] | None = None
     """Ids of the calls in history and output; None until the first call."""
 
+    guard: Guard | None = field(init=False)
+
     def __post_init__(self) -> None:
         self.citable = self.plan.citable
+        self.guard = Guard(self.plan.guarding) if self.plan.guarding is not None else None
 
     @property
     def ended_from_outside(self) -> bool:

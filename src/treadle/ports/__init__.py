@@ -68,6 +68,7 @@ from treadle.ports.models import (
     TextPart,
     TokenCounter,
 )
+from treadle.ports.moderation import Moderator, Verdict
 from treadle.ports.observe import (
     UNWATCHED,
     Answer,
@@ -191,6 +192,7 @@ __all__ = [
     "ModelPart",
     "ModelRequest",
     "ModelUsage",
+    "Moderator",
     "NewJob",
     "NewStoreFile",
     "Observer",
@@ -251,6 +253,7 @@ __all__ = [
     "VectorStorePage",
     "VectorStoreRow",
     "VectorStores",
+    "Verdict",
     "Watch",
     "WebSearch",
     "Work",

@@ -13,6 +13,7 @@ from treadle.settings.background import Background
 from treadle.settings.batches import Batches
 from treadle.settings.compaction import Compaction
 from treadle.settings.files import Files
+from treadle.settings.guardrails import Guardrails
 from treadle.settings.plugins import Plugins
 from treadle.settings.telemetry import Telemetry
 from treadle.settings.webhooks import Webhooks
@@ -178,6 +179,16 @@ class ResponsesSettings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True
     max_seconds: Annotated[
         float, Doc(description="A response that has run this long begins no further call to the model.", gt=0)
     ] = 3600.0
+    moderation_endpoint: Annotated[
+        str,
+        Doc(
+            description="Address that judges texts for guardrails, such as https://api.openai.com/v1/moderations: it "
+            "takes {input} and answers {results: [{flagged, categories}]}."
+        ),
+    ] = ""
+    moderation_headers: Annotated[
+        dict[str, str], Doc(description="Headers to send along with every request to it.", extra=_SECRET)
+    ] = {}
 
 
 class Local(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -392,6 +403,9 @@ class Settings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     )
     responses: Annotated[ResponsesSettings, Doc(description="How a response is produced.")] = msgspec.field(
         default_factory=ResponsesSettings
+    )
+    guardrails: Annotated[Guardrails, Doc(description="What may not be said.")] = msgspec.field(
+        default_factory=Guardrails
     )
     compaction: Annotated[Compaction, Doc(description="Conversations that grow long.")] = msgspec.field(
         default_factory=Compaction

@@ -13,6 +13,10 @@ class CreateExtensions(msgspec.Struct, kw_only=True):
 
     max_infer_iters: Annotated[int, Meta(ge=1, le=1000)] | None = None
     """Model calls the loop may make before the response ends `incomplete`."""
+    guardrails: (
+        bool | Annotated[list[Annotated[str, Meta(min_length=1, max_length=256)]], Meta(max_length=16)] | None
+    ) = None
+    """Judge input and output, and block what is flagged. A list names the moderation models that judge."""
     tokenizer_encoding: Annotated[str, Meta(max_length=64)] | None = None
     """The encoding by which tokens are counted, instead of the one that fits the model."""
 

@@ -11,6 +11,7 @@ from treadle.errors import InvalidRequest
 from treadle.wire.base import NULL, Name, Text
 from treadle.wire.content import InputFile, InputImage, InputText
 from treadle.wire.extensions import CreateExtensions
+from treadle.wire.moderation import ModerationOptions, ModerationOutcome
 
 Metadata = dict[Annotated[str, Meta(max_length=64)], Annotated[str, Meta(max_length=512)]]
 MAX_METADATA = 16
@@ -139,6 +140,7 @@ class CreateResponse(ContextFields, kw_only=True):
     safety_identifier: Annotated[str, Meta(max_length=128)] | None = None
     user: Annotated[str, Meta(max_length=512)] | None = None
     context_management: list[CompactionRule] | None = None
+    moderation: ModerationOptions | None = None
 
 
 class CountTokens(ContextFields, kw_only=True):
@@ -237,6 +239,8 @@ class Response(msgspec.Struct, kw_only=True):
     usage: Usage | None = None
     user: str | None = None
     metadata: dict[str, str] = {}
+    moderation: ModerationOutcome | UnsetType = UNSET
+    """Only where the request asked for it."""
 
 
 class ListedResponse(Response, kw_only=True):

@@ -1,0 +1,306 @@
+"""Guardrails: input is judged before the model sees it, output before anyone does.
+
+Output is held back in windows that grow, so that the first words are not late and a long answer costs no more than a
+few times its length. A word that is only half there at the end of a window waits for the next one, and each window is
+judged with what went before it, so no flagged word leaves in parts (docs/adr/0011).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from treadle.errors import ModerationUnavailable
+from treadle.ports import ModelChunk, Moderator, Verdict
+from treadle.wire.content import InputText, OutputText, PlainText, Refusal
+from treadle.wire.items import CustomToolCallOutput, FunctionCallOutput, Item, Message
+from treadle.wire.moderation import ModerationError, ModerationOutcome, ModerationResult
+
+if TYPE_CHECKING:
+    from treadle.engine.turn import Turn
+
+log = logging.getLogger("treadle.guard")
+
+Mode = Literal["off", "score", "block"]
+Side = Literal["input", "output"]
+
+REMOVED = "[Removed by a guardrail.]"
+"""Stands in the history for input that was blocked: neither a later turn's model nor the store gets to see it."""
+
+OVERLAP = 400
+"""Characters before a window that are judged with it. What is longer may leave in parts."""
+
+UNFINISHED = 64
+"""Characters of a word without an end that wait for the next window."""
+
+SLICE = 20_000
+"""Characters that are judged in one piece; longer texts are judged in several, which overlap."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One moderator and what follows from its verdicts. `noted`: the caller wants to see them."""
+
+    moderator: Moderator
+    model: str = ""
+    input: Mode = "block"
+    output: Mode = "block"
+    noted: bool = False
+
+    def mode(self, side: Side) -> Mode:
+        return self.input if side == "input" else self.output
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guarding:
+    """What is checked in one turn, and how."""
+
+    checks: Sequence[Check]
+    message: str
+    """What a blocked response says."""
+    fail_open: bool = False
+    """What cannot be judged passes."""
+    first_window: int = 200
+    largest_window: int = 800
+
+
+class Blocked(Exception):
+    """What the model writes may not be shown."""
+
+
+@dataclass(slots=True)
+class _Noted:
+    """What the caller is told of one side."""
+
+    verdict: Verdict | None = None
+    fault: ModerationUnavailable | None = None
+
+    def add(self, verdict: Verdict) -> None:
+        if self.verdict is None:
+            self.verdict = Verdict(model=verdict.model)
+        known = self.verdict
+        known.flagged = known.flagged or verdict.flagged
+        for name, there in verdict.categories.items():
+            known.categories[name] = known.categories.get(name, False) or there
+        for name, score in verdict.scores.items():
+            known.scores[name] = max(known.scores.get(name, 0.0), score)
+
+    def shown(self, side: Side) -> ModerationResult | ModerationError:
+        if self.fault is not None:
+            return ModerationError(self.fault.code or "", self.fault.message)
+        if self.verdict is None:
+            return ModerationError("nothing_judged", f"There was no {side} text to judge.")
+        found = self.verdict
+        return ModerationResult(
+            categories=found.categories,
+            category_applied_input_types={name: ["text"] for name in found.categories},
+            category_scores=found.scores,
+            flagged=found.flagged,
+            model=found.model,
+        )
+
+
+@dataclass(slots=True)
+class Guard:
+    """Judges one turn."""
+
+    rules: Guarding
+    _notes: dict[Side, _Noted] = field(default_factory=lambda: {"input": _Noted(), "output": _Noted()})
+
+    @property
+    def message(self) -> str:
+        return self.rules.message
+
+    @property
+    def blocks_output(self) -> bool:
+        return any(check.output == "block" for check in self.rules.checks)
+
+    async def judge_input(self, inputs: list[Item], instructions: str | None) -> bool:
+        """Whether the input is blocked. Items that are to blame lose their text."""
+        places = [(at, text) for at, item in enumerate(inputs) for text in [_text_of(item)] if text]
+        flagged = await asyncio.gather(*(self._flagged(text, "input") for _, text in places))
+        for (at, _), bad in zip(places, flagged, strict=True):
+            if bad:
+                inputs[at] = _redacted(inputs[at])
+        return any(flagged) or (bool(instructions) and await self._flagged(instructions or "", "input"))
+
+    async def filtered(self, batches: AsyncIterator[list[ModelChunk]]) -> AsyncGenerator[list[ModelChunk], None]:
+        """The chunks that were judged, as soon as they were. Raises Blocked instead of giving one that may not pass.
+
+        Calls are given when the model has finished, since only whole arguments can be judged.
+        """
+        held = _Held(self.rules.first_window)
+        async for batch in batches:
+            held.take(batch)
+            if held.full and (passed := await self._judged(held, end=False)):
+                yield passed
+        if passed := await self._judged(held, end=True):
+            yield passed
+
+    async def conclude(self, turn: Turn) -> None:
+        """Judges what is only scored, and tells the caller what it asked for."""
+        if any(check.output == "score" for check in self.rules.checks):
+            text = "\n\n".join(_answer_of(item) for item in turn.items if isinstance(item, Message))
+            if text.strip():
+                await self._flagged(text, "output", score=True)
+        if any(check.noted for check in self.rules.checks):
+            turn.response.moderation = ModerationOutcome(
+                input=self._notes["input"].shown("input"), output=self._notes["output"].shown("output")
+            )
+
+    async def _judged(self, held: _Held, *, end: bool) -> list[ModelChunk]:
+        texts = held.texts(end=end)
+        if any(await asyncio.gather(*(self._flagged(text, "output") for text in texts))):
+            raise Blocked
+        return held.release(self.rules.largest_window, end=end)
+
+    async def _flagged(self, text: str, side: Side, *, score: bool = False) -> bool:
+        """Whether the text is blocked. Checks that only score see input at once, and output as a whole (`score`)."""
+        wanted: list[Check] = []
+        for check in self.rules.checks:
+            mode = check.mode(side)
+            if mode == "score" if score else mode == "block" or (mode == "score" and side == "input"):
+                wanted.append(check)
+        pieces = _slices(text)
+        found = await asyncio.gather(*(self._ask(check, side, piece) for check in wanted for piece in pieces))
+        return any(found)
+
+    async def _ask(self, check: Check, side: Side, text: str) -> bool:
+        blocks = check.mode(side) == "block"
+        try:
+            verdict = await check.moderator.judge(text, check.model)
+        except ModerationUnavailable as fault:
+            if check.noted:
+                self._notes[side].fault = fault
+            if blocks and not self.rules.fail_open:
+                raise
+            log.warning("%s was not judged: %s", side, fault.message)
+            return False
+        if check.noted:
+            self._notes[side].add(verdict)
+        return blocks and verdict.flagged
+
+
+class _Held:
+    """Chunks that nobody has judged yet."""
+
+    def __init__(self, window: int) -> None:
+        self._window = window
+        self._queue: list[ModelChunk] = []
+        self._size = 0
+        self._calling = 0
+        """Chunks in front of the first call; counts only once there is one."""
+        self._called = False
+        self._before = {"text": "", "reasoning": "", "refusal": ""}
+
+    @property
+    def full(self) -> bool:
+        return self._size >= self._window
+
+    def take(self, batch: list[ModelChunk]) -> None:
+        for chunk in batch:
+            if chunk.call is not None and not self._called:
+                self._called, self._calling = True, len(self._queue)
+            if not self._called:
+                self._size += len(chunk.text) + len(chunk.reasoning) + len(chunk.refusal)
+            self._queue.append(chunk)
+
+    def texts(self, *, end: bool) -> list[str]:
+        """What is to be judged, each with what went before it."""
+        chunks = self._queue if end or not self._called else self._queue[: self._calling]
+        found = []
+        for name, before in self._before.items():
+            if now := "".join(getattr(chunk, name) for chunk in chunks):
+                found.append(before + now)
+        return found + (_calls(chunks) if end else [])
+
+    def release(self, largest: int, *, end: bool) -> list[ModelChunk]:
+        """What was judged, without a word at its end that may go on."""
+        if end:
+            passed, self._queue = self._queue, []
+        elif self._called:
+            passed, self._queue, self._calling = self._queue[: self._calling], self._queue[self._calling :], 0
+        else:
+            passed, self._queue = _parted(self._queue)
+        for name, before in self._before.items():
+            if now := "".join(getattr(chunk, name) for chunk in passed):
+                self._before[name] = (before + now)[-OVERLAP:]
+        self._size = 0
+        self._window = min(2 * self._window, largest)
+        return passed
+
+
+def _parted(chunks: list[ModelChunk]) -> tuple[list[ModelChunk], list[ModelChunk]]:
+    """The chunks up to the last white space, and the word behind it. Chunks with logprobs are not divided."""
+    kept: list[ModelChunk] = []
+    size, passed = 0, list(chunks)
+    while passed:
+        last = passed[-1]
+        name = next((name for name in ("text", "reasoning", "refusal") if getattr(last, name)), "")
+        text: str = getattr(last, name) if name else ""
+        if not name or (kept and not getattr(kept[0], name)):
+            break
+        end = max((at for at, sign in enumerate(text) if sign.isspace()), default=-1) + 1
+        if len(text) - end + size > UNFINISHED:
+            break
+        size += len(text) - end
+        if end == len(text):
+            break
+        passed.pop()
+        if end == 0 or last.logprobs:
+            kept.insert(0, last)
+            if end:
+                break
+            continue
+        passed.append(msgspec.structs.replace(last, **{name: text[:end]}))
+        kept.insert(0, msgspec.structs.replace(ModelChunk(), **{name: text[end:]}))
+        break
+    return passed, kept
+
+
+def _calls(chunks: Iterable[ModelChunk]) -> list[str]:
+    """Names and arguments, as the model wrote them."""
+    calls: dict[int, list[str]] = {}
+    for chunk in chunks:
+        if chunk.call is not None:
+            calls.setdefault(chunk.call.slot, []).append((chunk.call.name or "") + (chunk.call.arguments or ""))
+    return ["".join(parts) for parts in calls.values() if any(parts)]
+
+
+def _slices(text: str) -> list[str]:
+    if len(text) <= SLICE:
+        return [text]
+    return [text[max(0, start - OVERLAP) : start + SLICE] for start in range(0, len(text), SLICE)]
+
+
+def _text_of(item: Item) -> str:
+    """What a person or a program of the caller's wrote."""
+    if isinstance(item, Message):
+        content = item.content
+    elif isinstance(item, FunctionCallOutput | CustomToolCallOutput):
+        content = item.output
+    else:
+        return ""
+    if isinstance(content, str):
+        return content
+    parts = (part for part in content if isinstance(part, InputText | PlainText | OutputText | Refusal))
+    return "\n\n".join(part.refusal if isinstance(part, Refusal) else part.text for part in parts)
+
+
+def _answer_of(message: Message) -> str:
+    return _text_of(message) if message.role == "assistant" else ""
+
+
+def _redacted(item: Item) -> Item:
+    """A new item, since what the caller sent may be held elsewhere."""
+    if isinstance(item, Message):
+        part = OutputText(text=REMOVED) if item.role == "assistant" else InputText(REMOVED)
+        return msgspec.structs.replace(item, content=[part])
+    if isinstance(item, FunctionCallOutput | CustomToolCallOutput):
+        return msgspec.structs.replace(item, output=REMOVED)
+    return item

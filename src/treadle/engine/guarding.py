@@ -1,0 +1,69 @@
+"""What a request and the server want judged, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from treadle.engine.guard import Check, Guarding, Mode
+from treadle.errors import ModerationUnavailable
+from treadle.ports import Moderator
+from treadle.wire.moderation import SidePolicy
+from treadle.wire.responses import CreateResponse
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuardRules:
+    """The server's part. No request can switch a `standing` check off."""
+
+    endpoint: Moderator | None = None
+    standing: Sequence[Check] = ()
+    message: str = ""
+    fail_open: bool = False
+    first_window: int = 200
+    largest_window: int = 800
+
+    def of(self, request: CreateResponse) -> Guarding | None:
+        """None: nothing is judged. ModerationUnavailable if the request wants what the server has not got."""
+        checks = [*self.standing, *self._wanted(request)]
+        if not checks:
+            return None
+        return Guarding(
+            checks=checks,
+            message=self.message,
+            fail_open=self.fail_open,
+            first_window=self.first_window,
+            largest_window=self.largest_window,
+        )
+
+    def _wanted(self, request: CreateResponse) -> list[Check]:
+        wanted = []
+        names = request.guardrails
+        if names is True and not self.standing:
+            wanted.append(Check(self._asked("guardrails")))
+        elif names and names is not True:
+            wanted += [Check(self._asked("guardrails"), name) for name in dict.fromkeys(names)]
+        if (options := request.moderation) is not None:
+            policy = options.policy
+            wanted.append(
+                Check(
+                    self._asked("moderation"),
+                    options.model,
+                    input=_mode(policy.input if policy else None),
+                    output=_mode(policy.output if policy else None),
+                    noted=True,
+                )
+            )
+        return wanted
+
+    def _asked(self, param: str) -> Moderator:
+        if self.endpoint is None:
+            raise ModerationUnavailable(
+                f"'{param}' needs a moderation service, and this server has none (responses.moderation_endpoint).",
+                param=param,
+            )
+        return self.endpoint
+
+
+def _mode(policy: SidePolicy | None) -> Mode:
+    return policy.mode if policy is not None else "score"
