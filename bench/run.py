@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import background
 import documents
+import guardrails
 import ingestion
 import search_http
 import tool_rounds
@@ -151,7 +152,7 @@ def main(arguments: list[str] | None = None) -> int:
         print("bench: skipped, because this system has no /proc/<pid>/schedstat to read CPU times from")
         return 0
     figures, notes = asyncio.run(measure(options.quick))
-    for part in (tool_rounds, documents, ingestion, search_http):
+    for part in (guardrails, tool_rounds, documents, ingestion, search_http):
         found, more = part.measure(options.quick)
         figures, notes = [*figures, *found], [*notes, *more]
     over = [figure for figure in figures if figure.value > figure.budget * options.slack]

@@ -167,7 +167,7 @@ _PROMISES: dict[str, str] = {
     "input-surrogates": "Lone surrogates anywhere in a request get a proper answer.",
     "input-utf8": "A body that is not UTF-8 is a 400.",
     # Guardrails
-    "guardrails": "Flagged input reaches no model, flagged output nobody, neither the store, however they are asked for.",
+    "guardrails": "Flagged input reaches no model, and flagged output nobody and no store, in any way of asking.",
     "moderation": "`moderation` tells the verdicts on input and output, and blocks where its policy says so.",
     # Telemetry
     "spans": "Model calls, tool calls and searches are spans below their response, its request and the caller's trace.",

@@ -36,7 +36,7 @@ from treadle.app.guarding import Moderation
 from treadle.app.jobs import open_jobs, shared
 from treadle.app.knowledge import Knowledge
 from treadle.app.observing import Observing
-from treadle.app.outside import connector_of, open_guard, open_pool
+from treadle.app.outside import connector_of, open_guard, open_pool, remote_rules
 from treadle.app.plugins import OpenPlugins
 from treadle.app.sockets import SOCKET_PATHS, responses_socket
 from treadle.backends.outgoing import OutgoingSession
@@ -45,7 +45,6 @@ from treadle.engine.attachments import Attachments
 from treadle.engine.fusion import RankingDefaults
 from treadle.engine.prepare import Preparation
 from treadle.engine.recent import RecentHistories
-from treadle.engine.sources import RemoteRules
 from treadle.engine.telling import FileSearchRules
 from treadle.errors import StorageFault
 from treadle.http.guard import Guard
@@ -179,13 +178,7 @@ class Services:
             file_search=_file_search(settings),
             attachments=Attachments(self.files.service, max_bytes=settings.files.max_input_bytes),
             approvals=SqlApprovals(self._database),
-            rules=RemoteRules(
-                connectors=connectors,
-                guard=self._guard,
-                default_approval=settings.mcp.require_approval,
-                untrusted=settings.mcp.untrusted,
-                fatal=settings.mcp.fatal,
-            ),
+            rules=remote_rules(settings, connectors, self._guard),
         )
         self.responses = ResponseService(
             preparation,
@@ -215,9 +208,8 @@ class Services:
         self.connectors = ConnectorService(connectors, preparation)
         self.conversations = ConversationService(conversations, locks, recent)
         self.prompts = PromptService(prompts)
-        self.inference = InferenceService(
-            self.router, settings.default_model, guarded=bool(self._moderation.rules.standing)
-        )
+        guarded = bool(self._moderation.rules.standing)
+        self.inference = InferenceService(self.router, settings.default_model, guarded=guarded)
         embedding_model = settings.embeddings.default or (EMBEDDED_EMBEDDER if local.enabled else "")
         self.embeddings = EmbeddingService(self.router, embedding_model)
         answers = self._answers(embedding_model)

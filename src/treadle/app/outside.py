@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from treadle.access.netguard import OutgoingGuard
+from treadle.engine.sources import RemoteRules
 from treadle.errors import InvalidRequest
 from treadle.ports import Connector
 from treadle.settings import Connector as ConnectorSettings
@@ -28,6 +29,16 @@ def connector_of(given: ConnectorSettings) -> Connector:
         description=given.description,
         headers=tuple(given.headers.items()),
         untrusted=given.untrusted,
+    )
+
+
+def remote_rules(settings: Settings, connectors: Mapping[str, Connector], guard: OutgoingGuard) -> RemoteRules:
+    return RemoteRules(
+        connectors=connectors,
+        guard=guard,
+        default_approval=settings.mcp.require_approval,
+        untrusted=settings.mcp.untrusted,
+        fatal=settings.mcp.fatal,
     )
 
 

@@ -136,9 +136,10 @@ class Guard:
         """
         held = _Held(self.rules.first_window)
         async for batch in batches:
-            held.take(batch)
-            if held.full and (passed := await self._judged(held, end=False)):
-                yield passed
+            for chunk in batch:
+                held.take(chunk)
+                if held.full and (passed := await self._judged(held, end=False)):
+                    yield passed
         if passed := await self._judged(held, end=True):
             yield passed
 
@@ -193,72 +194,88 @@ class _Held:
         self._window = window
         self._queue: list[ModelChunk] = []
         self._size = 0
-        self._calling = 0
-        """Chunks in front of the first call; counts only once there is one."""
-        self._called = False
-        self._before = {"text": "", "reasoning": "", "refusal": ""}
+        self._calling: list[ModelChunk] | None = None
+        """The first call and all behind it."""
+        self._parts: dict[str, list[str]] = {"text": [], "reasoning": [], "refusal": []}
+        """What the queue says, by kind."""
+        self._before = dict.fromkeys(self._parts, "")
 
     @property
     def full(self) -> bool:
         return self._size >= self._window
 
-    def take(self, batch: list[ModelChunk]) -> None:
-        for chunk in batch:
-            if chunk.call is not None and not self._called:
-                self._called, self._calling = True, len(self._queue)
-            if not self._called:
-                self._size += len(chunk.text) + len(chunk.reasoning) + len(chunk.refusal)
-            self._queue.append(chunk)
+    def take(self, chunk: ModelChunk) -> None:
+        if self._calling is not None:
+            self._calling.append(chunk)
+        elif chunk.call is not None:
+            self._calling = [chunk]
+        else:
+            self._add(chunk)
 
     def texts(self, *, end: bool) -> list[str]:
         """What is to be judged, each with what went before it."""
-        chunks = self._queue if end or not self._called else self._queue[: self._calling]
-        found = []
-        for name, before in self._before.items():
-            if now := "".join(getattr(chunk, name) for chunk in chunks):
-                found.append(before + now)
-        return found + (_calls(chunks) if end else [])
+        calling = self._calling if end else None
+        if calling:
+            for chunk in calling:
+                self._add(chunk)
+            self._calling = []
+        found = [self._before[kind] + "".join(parts) for kind, parts in self._parts.items() if parts]
+        return found + _calls(calling or ())
 
     def release(self, largest: int, *, end: bool) -> list[ModelChunk]:
         """What was judged, without a word at its end that may go on."""
-        if end:
-            passed, self._queue = self._queue, []
-        elif self._called:
-            passed, self._queue, self._calling = self._queue[: self._calling], self._queue[self._calling :], 0
-        else:
-            passed, self._queue = _parted(self._queue)
-        for name, before in self._before.items():
-            if now := "".join(getattr(chunk, name) for chunk in passed):
-                self._before[name] = (before + now)[-OVERLAP:]
+        passed, kept = self._queue, list[ModelChunk]()
+        if not end and self._calling is None:
+            passed, kept = _parted(passed)
+        for kind, parts in self._parts.items():
+            if parts:
+                now = "".join(parts)
+                left = sum(len(getattr(chunk, kind)) for chunk in kept)
+                self._before[kind] = (self._before[kind] + now[: len(now) - left])[-OVERLAP:]
+                parts.clear()
+        self._queue = []
+        for chunk in kept:
+            self._add(chunk)
         self._size = 0
         self._window = min(2 * self._window, largest)
         return passed
+
+    def _add(self, chunk: ModelChunk) -> None:
+        self._queue.append(chunk)
+        if text := chunk.text:
+            self._parts["text"].append(text)
+            self._size += len(text)
+        if text := chunk.reasoning:
+            self._parts["reasoning"].append(text)
+            self._size += len(text)
+        if text := chunk.refusal:
+            self._parts["refusal"].append(text)
+            self._size += len(text)
 
 
 def _parted(chunks: list[ModelChunk]) -> tuple[list[ModelChunk], list[ModelChunk]]:
     """The chunks up to the last white space, and the word behind it. Chunks with logprobs are not divided."""
     kept: list[ModelChunk] = []
-    size, passed = 0, list(chunks)
+    size = 0
+    passed = chunks
     while passed:
         last = passed[-1]
-        name = next((name for name in ("text", "reasoning", "refusal") if getattr(last, name)), "")
-        text: str = getattr(last, name) if name else ""
-        if not name or (kept and not getattr(kept[0], name)):
+        kind = "text" if last.text else "reasoning" if last.reasoning else "refusal"
+        text: str = getattr(last, kind)
+        if not text or text[-1].isspace() or (kept and not getattr(kept[0], kind)):
             break
-        end = max((at for at, sign in enumerate(text) if sign.isspace()), default=-1) + 1
-        if len(text) - end + size > UNFINISHED:
-            break
-        size += len(text) - end
-        if end == len(text):
+        word = text.rsplit(None, 1)[-1]
+        size += len(word)
+        if size > UNFINISHED:
             break
         passed.pop()
-        if end == 0 or last.logprobs:
+        if len(word) == len(text) or last.logprobs:
             kept.insert(0, last)
-            if end:
+            if len(word) < len(text):
                 break
             continue
-        passed.append(msgspec.structs.replace(last, **{name: text[:end]}))
-        kept.insert(0, msgspec.structs.replace(ModelChunk(), **{name: text[end:]}))
+        passed.append(msgspec.structs.replace(last, **{kind: text[: -len(word)]}))
+        kept.insert(0, msgspec.structs.replace(ModelChunk(), **{kind: word}))
         break
     return passed, kept
 

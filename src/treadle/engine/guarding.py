@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from treadle.engine.guard import Check, Guarding, Mode
 from treadle.errors import ModerationUnavailable
-from treadle.ports import Moderator
+from treadle.ports import Moderator, Verdict
 from treadle.wire.moderation import SidePolicy
 from treadle.wire.responses import CreateResponse
 
@@ -45,24 +45,27 @@ class GuardRules:
             wanted += [Check(self._asked("guardrails"), name) for name in dict.fromkeys(names)]
         if (options := request.moderation) is not None:
             policy = options.policy
-            wanted.append(
-                Check(
-                    self._asked("moderation"),
-                    options.model,
-                    input=_mode(policy.input if policy else None),
-                    output=_mode(policy.output if policy else None),
-                    noted=True,
-                )
-            )
+            sides = _mode(policy.input if policy else None), _mode(policy.output if policy else None)
+            # Some clients always want verdicts: where nobody can judge they are told so, and get their answer.
+            judge = self._asked("moderation") if "block" in sides else self.endpoint or _Nobody()
+            wanted.append(Check(judge, options.model, input=sides[0], output=sides[1], noted=True))
         return wanted
 
     def _asked(self, param: str) -> Moderator:
         if self.endpoint is None:
-            raise ModerationUnavailable(
-                f"'{param}' needs a moderation service, and this server has none (responses.moderation_endpoint).",
-                param=param,
-            )
+            raise _missing(param)
         return self.endpoint
+
+
+class _Nobody(Moderator):
+    async def judge(self, text: str, model: str = "") -> Verdict:
+        raise _missing("moderation")
+
+
+def _missing(param: str) -> ModerationUnavailable:
+    return ModerationUnavailable(
+        f"'{param}' needs a moderation service, and this server has none (responses.moderation_endpoint).", param=param
+    )
 
 
 def _mode(policy: SidePolicy | None) -> Mode:
