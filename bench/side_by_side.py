@@ -347,17 +347,22 @@ def main() -> int:
     options = parser.parse_args()
     given = corpus(options.files)
     rows: list[Row] = []
+    unmeasured = []
     with upstream(options.upstream_port) as (_, url):
         rows.append(treadle_row(url, given))
         for index in options.indexes:
-            if options.ogx_url:
-                family = Family(options.ogx_pid) if options.ogx_pid else None
-                client = Client(options.ogx_url.removesuffix("/v1"), {"provider_id": index})
-                rows.append(measured(f"OGX, {index}", client, family, given))
-            elif options.ogx_python:
-                rows.append(ogx_row(options.ogx_python, index, url, given))
+            try:
+                if options.ogx_url:
+                    family = Family(options.ogx_pid) if options.ogx_pid else None
+                    client = Client(options.ogx_url.removesuffix("/v1"), {"provider_id": index})
+                    rows.append(measured(f"OGX, {index}", client, family, given))
+                elif options.ogx_python:
+                    rows.append(ogx_row(options.ogx_python, index, url, given))
+            except RuntimeError as error:
+                unmeasured.append(f"OGX, {index}, could not be measured: {error}")
     print(shown(rows))
-    return 0
+    print(*unmeasured, sep="\n")
+    return 1 if unmeasured else 0
 
 
 if __name__ == "__main__":

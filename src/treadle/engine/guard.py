@@ -137,8 +137,7 @@ class Guard:
         held = _Held(self.rules.first_window)
         async for batch in batches:
             for chunk in batch:
-                held.take(chunk)
-                if held.full and (passed := await self._judged(held, end=False)):
+                if held.take(chunk) and (passed := await self._judged(held, end=False)):
                     yield passed
         if passed := await self._judged(held, end=True):
             yield passed
@@ -198,19 +197,24 @@ class _Held:
         """The first call and all behind it."""
         self._parts: dict[str, list[str]] = {"text": [], "reasoning": [], "refusal": []}
         """What the queue says, by kind."""
+        self._said = self._parts["text"]
         self._before = dict.fromkeys(self._parts, "")
 
-    @property
-    def full(self) -> bool:
-        return self._size >= self._window
-
-    def take(self, chunk: ModelChunk) -> None:
+    def take(self, chunk: ModelChunk) -> bool:
+        """Whether the window is full now. The way of each token, so the usual one comes first."""
         if self._calling is not None:
             self._calling.append(chunk)
-        elif chunk.call is not None:
+            return False
+        if chunk.call is not None:
             self._calling = [chunk]
+            return False
+        if (text := chunk.text) and not chunk.reasoning and not chunk.refusal:
+            self._queue.append(chunk)
+            self._said.append(text)
+            self._size += len(text)
         else:
             self._add(chunk)
+        return self._size >= self._window
 
     def texts(self, *, end: bool) -> list[str]:
         """What is to be judged, each with what went before it."""
