@@ -172,6 +172,7 @@ _PROMISES: dict[str, str] = {
     # Telemetry
     "spans": "Model calls, tool calls and searches are spans below their response, its request and the caller's trace.",
     "spans-silent": "No prompt, argument, result or credential gets into a span or a metric.",
+    "metrics": "What Prometheus reads tells what is used and how high things stand, and only if switched on.",
     # Durability
     "kill-whole": "After kill -9, every response whose terminal event was sent is there, whole.",
     "kill-other": "After kill -9, other processes show what was running as failed, in bounded time.",

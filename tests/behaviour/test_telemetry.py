@@ -382,7 +382,7 @@ def test_nothing_of_what_was_said_reaches_a_collector(tmp_path: Path, model: Scr
                 for entry in one.resource.attributes
             )
         measured = ExportMetricsServiceRequest.FromString(collector.bodies["/v1/metrics"][-1])
-        assert len(measured.resource_metrics[0].scope_metrics[0].metrics) == 5
+        assert len(measured.resource_metrics[0].scope_metrics[0].metrics) == 10
         assert all(headers["x-collector"] == "k" for headers in collector.headers)
 
 

@@ -18,6 +18,7 @@ from treadle.api.locks import ConversationLocks
 from treadle.api.packing import given_inputs, given_of, pack, unpack
 from treadle.api.paging import item_page
 from treadle.api.tasks import Tasks
+from treadle.api.usage import declared_types, given_parameters
 from treadle.engine.counting import context_tokens
 from treadle.engine.loop import run
 from treadle.engine.marks import Marks, marked
@@ -136,6 +137,11 @@ class ResponseService:
         self._locks = locks or ConversationLocks()
         self._observer = observer
 
+    @property
+    def running(self) -> int:
+        """Responses that are being made now, by this process."""
+        return len(self._running)
+
     async def create(
         self,
         scope: Scope,
@@ -162,6 +168,8 @@ class ResponseService:
         except BaseException:
             self._locks.release(scope, request.conversation_id)
             raise
+        if self._observer is not UNWATCHED:
+            self._observer.asked(given_parameters(request), declared_types(request))
         if known_as is not None:
             plan.response.id = known_as
         return Run(self, Turn(plan, plan.response))
@@ -269,6 +277,10 @@ class ResponseService:
     def _show(self, turn: Turn) -> None:
         """The turn has run for a while: write a row, so that other processes and a restart see it."""
         if turn.settling or not turn.response.store or turn.response.background:
+            return
+        if turn.guard is not None and not turn.guard.heard:
+            # What is flagged is not to be stored, so nothing is before that is known.
+            asyncio.get_running_loop().call_later(max(self._visible_after, 0.1), self._show, turn)
             return
         self._visible[turn.response.id] = turn.plan.scope
         self._tasks.spawn(

@@ -35,6 +35,7 @@ from treadle.app.files import FileStorage
 from treadle.app.guarding import Moderation
 from treadle.app.jobs import open_jobs, shared
 from treadle.app.knowledge import Knowledge
+from treadle.app.levels import Levels
 from treadle.app.observing import Observing
 from treadle.app.outside import connector_of, open_guard, open_pool, remote_rules
 from treadle.app.plugins import OpenPlugins
@@ -103,6 +104,7 @@ def create_app(
         *services.files.endpoints(),
         *services.knowledge.endpoints(limit),
         *services.batching.endpoints(limit),
+        *services.observing.endpoints(),
     ]
     routes += OpenApiRoutes(routes).endpoints()
     server = settings.server
@@ -191,6 +193,7 @@ class Services:
         )
         self.compaction = CompactionService(preparation, store)
         jobs, self.queue = open_jobs(settings, self._database)
+        self._levels = Levels(jobs)
         self._notifying = Notifying(settings, jobs, self.queue)
         webhooks = self._notifying.webhooks
         self.background = Background(
@@ -255,6 +258,8 @@ class Services:
         self.files.start()
         self.knowledge.start()
         self._renewal = asyncio.create_task(self._renew())
+        if self._pool is not None:
+            self._levels.begin(self.observing.observer, lambda: self.responses.running, self._pool)
         self.background.start()
         await self.queue.start()
 
@@ -310,6 +315,7 @@ class Services:
                 log.warning("running responses could not be renewed: %s", fault.message)
             except Exception:
                 log.exception("running responses could not be renewed, in a way that should not be")
+            await self._levels.look()
 
 
 def _file_search(settings: Settings) -> FileSearchRules:

@@ -110,6 +110,8 @@ class Guard:
     """Judges one turn."""
 
     rules: Guarding
+    heard: bool = False
+    """The input was judged, and lost what is flagged."""
     _notes: dict[Side, _Noted] = field(default_factory=lambda: {"input": _Noted(), "output": _Noted()})
 
     @property
@@ -127,6 +129,7 @@ class Guard:
         for (at, _), bad in zip(places, flagged, strict=True):
             if bad:
                 inputs[at] = _redacted(inputs[at])
+        self.heard = True
         return any(flagged) or (bool(instructions) and await self._flagged(instructions or "", "input"))
 
     async def filtered(self, batches: AsyncIterator[list[ModelChunk]]) -> AsyncGenerator[list[ModelChunk], None]:

@@ -6,7 +6,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from treadle.ports import Observer
 
-_UNWATCHED = frozenset({"/v1/health", "/v1/health/"})
+_UNWATCHED = frozenset({"/v1/health", "/v1/health/", "/metrics"})
 """Asked every few seconds by those who watch in another way."""
 
 

@@ -79,6 +79,10 @@ class Jobs(Protocol):
         """QueueFull if as many as `most` of its kind are waiting already. A job that is there already stays."""
         ...
 
+    async def waiting(self) -> dict[str, int]:
+        """How many jobs nobody works on yet, of any scope, by kind. For operators only."""
+        ...
+
     async def claim(
         self, kind: str, claim: str, lease_until: int, limit: int, *, job_id: str | None = None
     ) -> list[Job]:

@@ -6,7 +6,7 @@ Nothing of what was said passes here: a watcher is given names, numbers and outc
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -100,6 +100,15 @@ class Observer(Protocol):
 
     def search(self, stores: Sequence[str]) -> SearchWatch: ...
 
+    def asked(self, parameters: Sequence[str], tools: Sequence[str]) -> None:
+        """A response was asked for: the names of the parameters that were given, and the types of the tools."""
+        ...
+
+    def level(self, name: str, what: str, read: Callable[[], Mapping[str, int]]) -> None:
+        """Something whose height is looked at now and then: by kind, or under an empty name. `read` is called from any
+        thread, and must be quick."""
+        ...
+
 
 class Unwatched:
     """Nobody watches: all of the port's methods, doing nothing. Stateless, so that one serves everybody."""
@@ -143,6 +152,10 @@ class Unwatched:
 
     def search(self, stores: Sequence[str]) -> Self:
         return self
+
+    def asked(self, parameters: Sequence[str], tools: Sequence[str]) -> None: ...
+
+    def level(self, name: str, what: str, read: Callable[[], Mapping[str, int]]) -> None: ...
 
 
 UNWATCHED = Unwatched()

@@ -46,6 +46,9 @@ class Telemetry(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
         str, Doc(description="Name of this server in traces. Empty: as OTEL_SERVICE_NAME says, else `treadle`.")
     ] = ""
     metrics: Annotated[bool, Doc(description="Send metrics too, not only traces.")] = True
+    prometheus: Annotated[
+        bool, Doc(description="Answer GET /metrics with metrics for Prometheus; needs no collector.")
+    ] = False
 
 
 def complete_telemetry(tree: Branch, environ: Mapping[str, str]) -> list[str]:

@@ -37,6 +37,9 @@ class SqlJobs(ports.Jobs):
         now = self._milliseconds()
         await self._database.write(partial(put, scope=scope, job=job, now=now, most=most), guarded=True)
 
+    async def waiting(self) -> dict[str, int]:
+        return await self._database.read(_waiting)
+
     async def claim(
         self, kind: str, claim: str, lease_until: int, limit: int, *, job_id: str | None = None
     ) -> list[Job]:
@@ -68,6 +71,10 @@ class SqlJobs(ports.Jobs):
 
     def _milliseconds(self) -> int:
         return int(self._clock() * 1000)
+
+
+def _waiting(connection: Connection) -> dict[str, int]:
+    return dict(connection.execute("SELECT kind, COUNT(*) FROM jobs WHERE lease IS NULL GROUP BY kind"))
 
 
 def release_jobs(connection: Connection) -> None:

@@ -13,13 +13,15 @@ from collections.abc import Mapping
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+from opentelemetry.sdk.metrics.export import MetricReader, PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.trace import NoOpTracerProvider
 
 from treadle import __version__
 from treadle.telemetry.observer import OpenTelemetry
+from treadle.telemetry.page import MetricsPage
 
 CLOSING_SECONDS = 5.0
 """How long the last spans may take to be sent when the server stops."""
@@ -28,25 +30,37 @@ CLOSING_SECONDS = 5.0
 class Export:
     """Providers of this server's own, and the observer that writes to them. Begins at once; `close` it.
 
-    `endpoint` is the collector's base address, empty for the variables' or http://localhost:4318; `service` names this
-    server, empty likewise, then `treadle`. A collector that cannot be reached is retried and logged by the SDK; what it
-    misses is lost, and nothing waits for it.
+    `sent`: to a collector, with the base address `endpoint`, empty for the variables' or http://localhost:4318. One
+    that cannot be reached is retried and logged by the SDK; what it misses is lost, and nothing waits for it. `page`
+    has metrics that are asked for instead. `service` names this server, empty for the variables' or `treadle`.
     """
 
-    def __init__(self, *, endpoint: str, headers: Mapping[str, str], service: str, metrics: bool) -> None:
-        base, sent = endpoint.rstrip("/"), dict(headers) or None
+    def __init__(
+        self,
+        *,
+        endpoint: str,
+        headers: Mapping[str, str],
+        service: str,
+        metrics: bool,
+        sent: bool = True,
+        page: MetricsPage | None = None,
+    ) -> None:
+        base, given = endpoint.rstrip("/"), dict(headers) or None
         resource = _resource(service)
+        readers: list[MetricReader] = [page.reader] if page is not None else []
+        if sent and metrics:
+            exporter = OTLPMetricExporter(f"{base}/v1/metrics" if base else None, headers=given)
+            readers.append(PeriodicExportingMetricReader(exporter))
+        self._meters = MeterProvider(readers, resource, shutdown_on_exit=False) if readers else None
+        self._tracers: TracerProvider | None = None
+        if not sent:
+            self.observer = OpenTelemetry(NoOpTracerProvider(), self._meters)
+            return
         # Not at exit: its own way to end could hold the process up for half a minute.
         self._tracers = TracerProvider(resource=resource, shutdown_on_exit=False)
         self._tracers.add_span_processor(
-            BatchSpanProcessor(OTLPSpanExporter(f"{base}/v1/traces" if base else None, headers=sent))
+            BatchSpanProcessor(OTLPSpanExporter(f"{base}/v1/traces" if base else None, headers=given))
         )
-        self._meters: MeterProvider | None = None
-        if metrics:
-            reader = PeriodicExportingMetricReader(
-                OTLPMetricExporter(f"{base}/v1/metrics" if base else None, headers=sent)
-            )
-            self._meters = MeterProvider([reader], resource, shutdown_on_exit=False)
         self.observer = OpenTelemetry(self._tracers, self._meters)
 
     async def close(self, seconds: float = CLOSING_SECONDS) -> None:
@@ -56,7 +70,8 @@ class Export:
 
         def end() -> None:
             try:
-                self._tracers.shutdown()
+                if self._tracers is not None:
+                    self._tracers.shutdown()
                 if self._meters is not None:
                     self._meters.shutdown()
             finally:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from opentelemetry.metrics import Histogram, MeterProvider
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+from opentelemetry.metrics import CallbackOptions, Histogram, MeterProvider, Observation
 from opentelemetry.util.types import Attributes
 
 from treadle import __version__
@@ -35,6 +37,31 @@ class Instruments:
             "Tokens of model calls.",
             explicit_bucket_boundaries_advisory=_TOKENS,
         )
+
+        self._meter = meter
+        self._parameters = meter.create_counter(
+            "treadle.responses.parameters", "{request}", "Requests for responses, by the parameters that they give."
+        )
+        self._tools = meter.create_counter(
+            "treadle.responses.tool_types", "{request}", "Requests for responses, by the types of tools that they give."
+        )
+        self._agentic = meter.create_counter(
+            "treadle.responses.agentic", "{request}", "Requests for responses that give tools."
+        )
+
+    def asked(self, parameters: Iterable[str], tools: Collection[str]) -> None:
+        for name in parameters:
+            self._parameters.add(1, {names.OPERATION: "invoke_agent", names.PARAMETER: name})
+        for kind in tools:
+            self._tools.add(1, {names.DECLARED_TOOL: kind})
+        if tools:
+            self._agentic.add(1)
+
+    def level(self, name: str, what: str, read: Callable[[], Mapping[str, int]]) -> None:
+        def observe(_: CallbackOptions) -> Iterable[Observation]:
+            return [Observation(height, {names.KIND: kind} if kind else None) for kind, height in read().items()]
+
+        self._meter.create_observable_gauge(name, [observe], "{item}", what)
 
     def tokens(self, usage: ModelUsage, attributes: dict[str, str]) -> None:
         for kind, count in (("input", usage.input_tokens), ("output", usage.output_tokens)):

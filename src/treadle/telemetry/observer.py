@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from opentelemetry import trace
 from opentelemetry.context import get_current
@@ -58,3 +58,9 @@ class OpenTelemetry:
             names.DATA_SOURCE: ",".join(plain(store) for store in stores[:_MOST_SOURCES]),
         }
         return Search(self._tracer.start_span("retrieval", kind=trace.SpanKind.CLIENT, attributes=attributes))
+
+    def asked(self, parameters: Sequence[str], tools: Sequence[str]) -> None:
+        self._instruments.asked(parameters, {plain(kind) for kind in tools})
+
+    def level(self, name: str, what: str, read: Callable[[], Mapping[str, int]]) -> None:
+        self._instruments.level(name, what, read)
