@@ -133,6 +133,33 @@ def test_outputs_of_the_callers_functions_are_input(guarded: Driver, model: Scri
 
 
 @behaviour("guardrails")
+def test_there_is_no_way_around_for_what_a_model_sees_later(guarded: Driver, model: ScriptedUpstream) -> None:
+    flagged = [{"role": "user", "content": "A mandrake."}]
+    made = guarded.http.post(f"{guarded.server.url}/conversations", json={"items": flagged})
+    empty = guarded.http.post(f"{guarded.server.url}/conversations", json={}).json()
+    added = guarded.http.post(f"{guarded.server.url}/conversations/{empty['id']}/items", json={"items": flagged})
+    compacted = guarded.post("/responses/compact", input=flagged)
+    for reply, param in ((made, "items"), (added, "items"), (compacted, "input")):
+        assert reply.status_code == 400
+        assert reply.json()["error"] == {
+            "message": "Blocked here.",
+            "type": "invalid_request_error",
+            "param": param,
+            "code": "blocked_by_guardrail",
+        }
+    prompt = guarded.http.post(
+        f"{guarded.server.url}/prompts", json={"prompt": "About {{what}}.", "variables": ["what"]}
+    ).json()
+    for body in (
+        {"prompt": {"id": prompt["id"], "variables": {"what": "a mandrake"}}, "input": "Go on"},
+        {"prompt": {"id": prompt["id"], "variables": {"what": "a mandrake"}}},
+        {"instructions": "Praise the mandrake.", "input": "Go on"},
+    ):
+        assert guarded.create(**body)["output"][0]["content"][0]["type"] == "refusal"
+    assert model.requests == []
+
+
+@behaviour("guardrails")
 def test_an_unstored_turn_over_a_socket_leaves_nothing_flagged_to_the_next(
     guarded: Driver, model: ScriptedUpstream
 ) -> None:

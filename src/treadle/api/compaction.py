@@ -42,6 +42,7 @@ class CompactionService:
                 "Missing required parameter: 'model'.", param="model", code="missing_required_parameter"
             )
         context = await gather(scope, structs.replace(request, model=model), given)
+        await given.guard.admit(context.inputs, "input")
         compacting = Compacting(
             threshold=0,
             rules=given.compaction,

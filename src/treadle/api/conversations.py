@@ -11,6 +11,7 @@ from msgspec import Raw
 from treadle.api.includes import shown
 from treadle.api.locks import ConversationLocks
 from treadle.api.paging import list_of
+from treadle.engine.guarding import GuardRules
 from treadle.engine.inputs import decode_inputs
 from treadle.engine.recent import RecentHistories
 from treadle.errors import InvalidRequest, NotFound
@@ -25,7 +26,7 @@ from treadle.wire.conversations import (
     CreateConversation,
     UpdateConversation,
 )
-from treadle.wire.items import ItemReference, encode_item, kind_of
+from treadle.wire.items import ItemReference, decode_stored, encode_item, kind_of
 from treadle.wire.lists import ItemList
 from treadle.wire.responses import checked_metadata
 
@@ -40,13 +41,15 @@ class ConversationService:
         conversations: Conversations,
         locks: ConversationLocks | None = None,
         recent: RecentHistories | None = None,
+        guard: GuardRules | None = None,
     ) -> None:
         self._store = conversations
         self._locks = locks or ConversationLocks()
         self._recent = recent or RecentHistories()
+        self._guard = guard or GuardRules()
 
     async def create(self, scope: Scope, request: CreateConversation) -> Conversation:
-        items = _decoded(request.items or ())
+        items = await self._admitted(request.items or ())
         row = ConversationRow(
             id=new_conversation_id(), created_at=int(time.time()), metadata=encode(checked_metadata(request.metadata))
         )
@@ -74,11 +77,18 @@ class ConversationService:
     async def add_items(
         self, scope: Scope, conversation_id: str, request: AddItems, include: Sequence[str]
     ) -> ItemList:
-        items = _decoded(request.items)
+        items = await self._admitted(request.items)
         self._locks.check(scope, conversation_id)
         if not await self._store.append(scope, _id(conversation_id), items):
             raise _missing(conversation_id)
         return list_of(items, include, has_more=False)
+
+    async def _admitted(self, raws: Sequence[Raw]) -> list[StoredItem]:
+        """The items, judged by the server's guardrails: a later turn's model sees them without more ado."""
+        items = _decoded(raws)
+        if self._guard.standing:
+            await self._guard.admit([decode_stored(item.kind, item.id, item.data) for item in items], "items")
+        return items
 
     async def items(
         self, scope: Scope, conversation_id: str, *, after: str | None, limit: int, order: Order, include: Sequence[str]

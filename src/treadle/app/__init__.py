@@ -209,7 +209,7 @@ class Services:
             notices=webhooks.of_response,
         )
         self.connectors = ConnectorService(connectors, preparation)
-        self.conversations = ConversationService(conversations, locks, recent)
+        self.conversations = ConversationService(conversations, locks, recent, self._moderation.rules)
         self.prompts = PromptService(prompts)
         guarded = bool(self._moderation.rules.standing)
         self.inference = InferenceService(self.router, settings.default_model, guarded=guarded)

@@ -122,15 +122,15 @@ class Guard:
     def blocks_output(self) -> bool:
         return any(check.output == "block" for check in self.rules.checks)
 
-    async def judge_input(self, inputs: list[Item], instructions: str | None) -> bool:
-        """Whether the input is blocked. Items that are to blame lose their text."""
-        places = [(at, text) for at, item in enumerate(inputs) for text in [_text_of(item)] if text]
+    async def judge_input(self, inputs: list[Item], around: Iterable[str]) -> bool:
+        """Whether the input is blocked, or what stands around it. Items that are to blame lose their text."""
+        places = [(at, text) for at, item in enumerate(inputs) for text in [text_of(item)] if text]
         flagged = await asyncio.gather(*(self._flagged(text, "input") for _, text in places))
         for (at, _), bad in zip(places, flagged, strict=True):
             if bad:
                 inputs[at] = _redacted(inputs[at])
         self.heard = True
-        return any(flagged) or (bool(instructions) and await self._flagged(instructions or "", "input"))
+        return any(flagged) or any(await asyncio.gather(*(self._flagged(text, "input") for text in around if text)))
 
     async def filtered(self, batches: AsyncIterator[list[ModelChunk]]) -> AsyncGenerator[list[ModelChunk], None]:
         """The chunks that were judged, as soon as they were. Raises Blocked instead of giving one that may not pass.
@@ -302,7 +302,7 @@ def _slices(text: str) -> list[str]:
     return [text[max(0, start - OVERLAP) : start + SLICE] for start in range(0, len(text), SLICE)]
 
 
-def _text_of(item: Item) -> str:
+def text_of(item: Item) -> str:
     """What a person or a program of the caller's wrote."""
     if isinstance(item, Message):
         content = item.content
@@ -317,7 +317,7 @@ def _text_of(item: Item) -> str:
 
 
 def _answer_of(message: Message) -> str:
-    return _text_of(message) if message.role == "assistant" else ""
+    return text_of(message) if message.role == "assistant" else ""
 
 
 def _redacted(item: Item) -> Item:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from treadle.engine.guard import Check, Guarding, Mode
-from treadle.errors import ModerationUnavailable
+from treadle.engine.guard import Check, Guard, Guarding, Mode
+from treadle.errors import InvalidRequest, ModerationUnavailable
 from treadle.ports import Moderator, Verdict
+from treadle.wire.items import Item
 from treadle.wire.moderation import SidePolicy
 from treadle.wire.responses import CreateResponse
 
@@ -26,8 +27,15 @@ class GuardRules:
     def of(self, request: CreateResponse) -> Guarding | None:
         """None: nothing is judged. ModerationUnavailable if the request wants what the server has not got."""
         checks = [*self.standing, *self._wanted(request)]
-        if not checks:
-            return None
+        return self._guarding(checks) if checks else None
+
+    async def admit(self, items: Sequence[Item], param: str) -> None:
+        """For what a model gets to see later without being the input of a turn then. InvalidRequest if a standing
+        check flags it."""
+        if self.standing and await Guard(self._guarding(self.standing)).judge_input(list(items), ()):
+            raise InvalidRequest(self.message, param=param, code="blocked_by_guardrail")
+
+    def _guarding(self, checks: Sequence[Check]) -> Guarding:
         return Guarding(
             checks=checks,
             message=self.message,

@@ -17,11 +17,11 @@ from treadle.engine.assembler import Assembler
 from treadle.engine.calls import Call
 from treadle.engine.discovery import discover, run_approved, settle_denials
 from treadle.engine.dispatch import record, run_calls
-from treadle.engine.guard import Blocked
+from treadle.engine.guard import Blocked, text_of
 from treadle.engine.render import render
 from treadle.engine.retrieve import search_first
 from treadle.engine.round import Round
-from treadle.engine.turn import Again, ClientAction, Finished, Stopped, Turn
+from treadle.engine.turn import Again, ClientAction, Finished, Plan, Stopped, Turn
 from treadle.engine.window import Window
 from treadle.errors import ContextTooLong, Internal, ServerError, StorageFault
 from treadle.ports import ModelMessage, ToolOutcome
@@ -82,7 +82,7 @@ async def run(turn: Turn, settle: Settle) -> AsyncGenerator[list[Event], None]:
 async def _turn(turn: Turn) -> AsyncGenerator[list[Event], None]:
     """The server's own search, discovery and approved calls first, where there are any, and then the rounds."""
     plan = turn.plan
-    if turn.guard is not None and await turn.guard.judge_input(plan.inputs, plan.instructions):
+    if turn.guard is not None and await turn.guard.judge_input(plan.inputs, _around(plan)):
         refusal: list[Event] = []
         Assembler(turn).refuse(turn.guard.message, refusal)
         yield refusal
@@ -193,6 +193,11 @@ async def _run_server_calls(turn: Turn, round_: Round) -> AsyncGenerator[list[Ev
         out = []
         record(turn, call, outcome, out)
         yield out
+
+
+def _around(plan: Plan) -> list[str]:
+    """What the caller wrote beside the input: instructions, and what filled the places of a prompt."""
+    return [plan.instructions or "", *(text_of(item) for item in plan.shown[: plan.lead])]
 
 
 def _asked(turn: Turn, searched: list[Item]) -> list[ModelMessage]:
