@@ -36,7 +36,7 @@ KNOWLEDGE = ("embeddings: {default: scripted/words}", "knowledge: {wait_seconds:
 CHECKS = [not_a_server_error, status_code_conformance, response_schema_conformance, content_type_conformance]
 TAKE_A_MODEL = ("/v1/responses", "/v1/chat", "/v1/completions", "/v1/embeddings")
 # Valid by the schema, and refused all the same.
-IMPOSSIBLE = ("background", "previous_response_id", "conversation", "tool_choice")
+IMPOSSIBLE = ("background", "previous_response_id", "conversation", "tool_choice", "guardrails", "moderation")
 
 
 @dataclass
@@ -111,7 +111,8 @@ def steer(case: Any, ids: dict[str, str]) -> None:
     body["input"] = body.get("input") or "Hello"
     if body.get("prompt"):
         body["prompt"] = {"id": ids["prompt_id"]}
-    for tool in body.get("tools") or ():
+    tools = body.get("tools")
+    for tool in tools if isinstance(tools, list) else ():
         if isinstance(tool, dict) and tool.get("type") not in ("function", "custom", "namespace"):
             tool["type"] = "web_search"
 

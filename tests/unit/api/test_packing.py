@@ -11,6 +11,7 @@ from treadle.api.packing import pack, unpack
 from treadle.ports import ResponseRow, StoredItem, StoredResponse
 from treadle.wire.base import encode
 from treadle.wire.content import InputImage
+from treadle.wire.moderation import ModerationError, ModerationOutcome, ModerationResult
 from treadle.wire.responses import (
     ConversationRef,
     IncompleteDetails,
@@ -77,6 +78,16 @@ def test_every_field_comes_back() -> None:
         usage=Usage(input_tokens=1, output_tokens=2, total_tokens=3),
         user="u",
         metadata={"a": "\x00"},
+        moderation=ModerationOutcome(
+            input=ModerationResult(
+                categories={"a": True},
+                category_applied_input_types={"a": ["text"]},
+                category_scores={"a": 0.5},
+                flagged=True,
+                model="m",
+            ),
+            output=ModerationError("c", "m"),
+        ),
     )
     plain = Response(id="", created_at=0, model="")
     same = [

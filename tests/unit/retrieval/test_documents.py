@@ -152,11 +152,11 @@ async def test_a_document_that_takes_too_long_is_given_up_and_the_next_one_is_re
 
 
 async def test_time_in_which_nobody_takes_the_chunks_does_not_count(tmp_path: Path) -> None:
-    async with bounded(tmp_path, seconds=1.0) as reader:
+    async with bounded(tmp_path, seconds=2.5) as reader:
         count = 0
         async for batch in reader.chunks(parts(LONG[: len(LONG) // 4]), "a.txt", ChunkRules(100, 0)):
             count += len(batch)
-            await asyncio.sleep(0.03)  # a model that embeds them
+            await asyncio.sleep(0.08)  # a model that embeds them
         assert count > 64 * 40
 
 
