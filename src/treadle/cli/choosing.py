@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import difflib
+import time
 from collections.abc import Sequence
 
 from treadle.cli.printable import printable
@@ -10,6 +12,8 @@ from treadle.cli.stores import Refused, Store, Stores
 
 _ID = "vs_"
 _SHOWN, _LONG = 20, 60
+_JUST_NOW, _PAUSES = 30, (0.1, 0.2, 0.4, 0.8, 1.6)
+"""Seconds."""
 
 
 class NoSuchStore(Exception):
@@ -33,7 +37,7 @@ async def known_or_new(stores: Stores, called: str) -> tuple[Store, bool]:
     found = await _by_id(stores, called)
     if found is not None:
         return found, False
-    every = await stores.all()
+    every = await _settled(stores, called)
     chosen = one_of(called, every)
     if chosen is not None:
         return chosen, False
@@ -46,6 +50,17 @@ async def known_or_new(stores: Stores, called: str) -> tuple[Store, bool]:
     if oldest.id != made.id:
         await stores.delete(made.id)
     return oldest, oldest.id == made.id
+
+
+async def _settled(stores: Stores, called: str) -> list[Store]:
+    """All stores. Where several were given the name just now, somebody is about to delete all but the oldest."""
+    for pause in _PAUSES:
+        every = await stores.all()
+        made = [store.created_at for store in every if store.name == called]
+        if len(made) < 2 or max(made) < time.time() - _JUST_NOW:
+            return every
+        await asyncio.sleep(pause)
+    return await stores.all()
 
 
 def one_of(called: str, every: Sequence[Store]) -> Store | None:

@@ -13,6 +13,7 @@ UNSCOPED = {
     "SqlIngestionQueue.claim",
     "SqlJobs.claim",
     "SqlJobs.renew",
+    "SqlJobs.waiting",
     "SqlEventLog.append",
     "SqlEventLog.expire",
     "SqlFiles.expired",
@@ -20,7 +21,7 @@ UNSCOPED = {
 }
 """What is done for nobody in particular: a worker takes up whatever waits, and is told for whom; claims are renewed and
 what was said is logged for all jobs of a process at once, each under its claim. The sweeps remove what has expired, of
-whomever, and ask which blobs belong to anybody at all."""
+whomever, and ask which blobs belong to anybody at all. Operators are told how much waits."""
 
 
 def stores() -> list[type]:
